@@ -1,0 +1,40 @@
+"""Builds the JupyterLab extension into kfnb/labextension, from where the wheel takes it.
+
+It is built when it is missing or older than one of its sources, so that a checkout never ships a stale bundle, and a
+source distribution, whose files all have one time, is installed without Node.js.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+BUILT = "kfnb/labextension/package.json"
+SOURCES = ["labextension/src", "labextension/style", "labextension/schema", "package.json", "package-lock.json", "tsconfig.json"]
+# npm writes the first of these at the end of an installation from the second
+INSTALLED, LOCK = "node_modules/.package-lock.json", "package-lock.json"
+
+
+class LabextensionHook(BuildHookInterface[Any]):
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        root = Path(self.root)
+        if not _older(root / BUILT, [root / source for source in SOURCES]):
+            return
+        npm = shutil.which("npm")
+        if npm is None:
+            raise RuntimeError("npm was not found: building kfnb from a checkout needs Node.js 20 or newer. Install it, then repeat.")
+        shutil.rmtree(root / "kfnb/labextension", ignore_errors=True)
+        if _older(root / INSTALLED, [root / LOCK]):
+            subprocess.run([npm, "ci"], cwd=root, check=True)
+        subprocess.run([npm, "run", "build:prod"], cwd=root, check=True)
+
+
+def _older(target: Path, sources: list[Path]) -> bool:
+    if not target.exists():
+        return True
+    files = (file for source in sources for file in ([source] if source.is_file() else source.rglob("*")))
+    return any(file.stat().st_mtime > target.stat().st_mtime for file in files if file.is_file())
