@@ -1,0 +1,293 @@
+"""From the bytes of one worker process's log to events, resumable at any line.
+
+The log's content is untrusted: it is parsed defensively, bounded, and only ever becomes text and numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kfnb.events import (
+    AttemptStarted,
+    Checkpoint,
+    Failure,
+    Gap,
+    JobEvent,
+    LogLine,
+    NodeStarted,
+    Note,
+    Points,
+    Progress,
+    RankState,
+    Result,
+    Stacks,
+)
+from kfnb_worker import wire
+
+#: Longest line that is kept whole, in bytes. The log itself keeps every byte.
+LINE_LIMIT = 1 << 20
+
+_LINE = re.compile(wire.LINE, re.DOTALL)
+_STREAMS = {b":": "stdout", b"!": "stderr", b"~": "stdout"}
+
+
+@dataclass
+class _Pieces:
+    """A long line whose end has not come yet; ``offset`` is where its first piece begins."""
+
+    offset: int
+    parts: list[bytes] = field(default_factory=list)
+    size: int = 0
+    cut: int = 0
+
+    def add(self, part: bytes) -> None:
+        room = LINE_LIMIT - self.size
+        self.parts.append(part[:room])
+        self.size += len(part[:room])
+        self.cut += len(part[room:])
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a decoder stands in a log: read again from ``offset``, emit from ``end`` (bytes) and ``sequence`` on."""
+
+    offset: int = 0
+    end: int = 0
+    sequence: int = 0
+    time: float = 0.0
+
+    def to_json(self) -> list[float]:
+        return [self.offset, self.end, self.sequence, self.time]
+
+    @classmethod
+    def from_json(cls, value: list[float]) -> Position:
+        offset, end, sequence, seconds = value
+        return cls(int(offset), int(end), int(sequence), float(seconds))
+
+
+class StreamDecoder:
+    """Decodes the log of the ``restart``-th worker process of ``node``.
+
+    Feed it the log's bytes from ``position.offset`` on, in chunks of any size; ``position`` afterwards is where another
+    decoder goes on with each event once. ``first_line`` is the line of the cell that main.py's first line is.
+    """
+
+    def __init__(self, node: int, restart: int = 0, position: Position | None = None, *, first_line: int = 1) -> None:
+        self.node, self.restart = node, restart
+        start = position or Position()
+        self._first_line = first_line
+        self._offset = start.offset  # of the next line to parse
+        self._skip_end, self._skip_sequence = start.end, start.sequence
+        self._sequence = start.sequence  # the next one expected
+        self._time = start.time
+        self._tail = b""
+        self._pieces: dict[tuple[bytes, bytes], _Pieces] = {}
+        self._attempt = 0
+        self._records: dict[str, Callable[[dict[str, Any]], list[JobEvent]]] = {
+            "hello": self._hello,
+            "attempt": self._attempted,
+            "rank": self._rank,
+            "s": self._scalars,
+            "progress": self._progress,
+            "failure": self._failure,
+            "checkpoint": self._checkpoint,
+            "result": self._result,
+            "note": self._note,
+            "stacks": self._stacks,
+            "k": self._keyframe,
+            "lost": self._lost,
+        }
+
+    @property
+    def position(self) -> Position:
+        offset = min((pieces.offset for pieces in self._pieces.values()), default=self._offset)
+        end = max(self._offset, self._skip_end)
+        return Position(offset, end, max(self._sequence, self._skip_sequence), self._time)
+
+    def feed(self, data: bytes) -> list[JobEvent]:
+        """Events of the whole lines in ``data`` and what was left of the chunk before."""
+        events: list[JobEvent] = []
+        lines = (self._tail + data).split(b"\n")
+        self._tail = lines.pop()
+        match_line, node, restart = _LINE.fullmatch, self.node, self.restart
+        for line in lines:
+            start = self._offset
+            self._offset = start + len(line) + 1
+            match = match_line(line)
+            if match is None:
+                if line and start >= self._skip_end:
+                    events.append(self._line(b"n", b"!", -1, line))
+                continue
+            who, separator, digits, more, payload = match.groups()
+            sequence = int(digits)
+            missing = sequence - self._sequence
+            self._sequence = max(sequence + 1, self._sequence)
+            if missing > 0 and b'"e":"lost"' not in payload[:12]:
+                events.append(Gap(node, missing, "they are missing in the log", self._time))
+            key = (who, separator)
+            if more or key in self._pieces:
+                pieces = self._pieces.setdefault(key, _Pieces(start))
+                pieces.add(payload)
+                if more:
+                    continue
+                del self._pieces[key]
+                payload = b"".join(pieces.parts)
+                if pieces.cut:
+                    payload += b" ... (%d more bytes are in the log)" % pieces.cut
+            if who == b"kfnb":
+                decoded = self._record(payload)
+                if sequence >= self._skip_sequence:
+                    events += decoded
+            elif sequence >= self._skip_sequence:
+                if separator == b":" and who != b"n":  # the hot path: most lines of most jobs
+                    events.append(
+                        LogLine(
+                            node,
+                            int(who),
+                            sequence,
+                            payload.decode("utf-8", "replace"),
+                            self._time,
+                            "stdout",
+                            False,
+                            restart,
+                        )
+                    )
+                else:
+                    events.append(self._line(who, separator, sequence, payload))
+        return events
+
+    def _line(self, who: bytes, separator: bytes, sequence: int, payload: bytes) -> LogLine:
+        return LogLine(
+            self.node,
+            None if who == b"n" else int(who),
+            sequence,
+            payload.decode("utf-8", "replace"),
+            self._time,
+            _STREAMS[separator] if separator != b"!" else "stderr",
+            separator == wire.TRANSIENT,
+            self.restart,
+        )
+
+    def _record(self, payload: bytes) -> list[JobEvent]:
+        try:
+            record = json.loads(payload)
+            self._time = float(record.get("t", self._time))
+            make = self._records.get(record["e"])
+            return make(record) if make else []
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+            return [Gap(self.node, 1, "a record of the worker cannot be read", self._time or time.time())]
+
+    def _hello(self, record: dict[str, Any]) -> list[JobEvent]:
+        self._attempt = int(record["a"])
+        started = NodeStarted(
+            self.node,
+            self.restart,
+            int(record["nodes"]),
+            int(record["procs"]),
+            str(record["python"]),
+            str(record["host"]),
+            str(record["bundle"]),
+            self._time,
+            self._attempt,
+        )
+        return [started]
+
+    def _attempted(self, record: dict[str, Any]) -> list[JobEvent]:
+        return [AttemptStarted(self.node, int(record["a"]), str(record["why"]), self._time)]
+
+    def _rank(self, record: dict[str, Any]) -> list[JobEvent]:
+        state = RankState(
+            self.node,
+            int(record["r"]),
+            str(record["state"]),
+            _int(record.get("pid")),
+            _int(record.get("code")),
+            self._time,
+            int(record["a"]),
+        )
+        return [state]
+
+    def _scalars(self, record: dict[str, Any]) -> list[JobEvent]:
+        rank, run, attempt = _int(record["r"]), str(record["d"]), int(record["a"])
+        source = "file" if record.get("src") == "file" else "log"
+        return [
+            Points(run, rank, tag, attempt, *_columns(columns), source=source) for tag, columns in record["p"].items()
+        ]
+
+    def _keyframe(self, record: dict[str, Any]) -> list[JobEvent]:
+        return [
+            Points(
+                str(series["d"]),
+                _int(series["r"]),
+                str(series["tag"]),
+                int(series["a"]),
+                *_columns(series["p"]),
+                source="file" if series.get("src") == "file" else "log",
+                keyframe=True,
+                total=int(series["total"]),
+            )
+            for series in record["series"]
+        ]
+
+    def _progress(self, record: dict[str, Any]) -> list[JobEvent]:
+        total = record.get("total")
+        progress = Progress(
+            _int(record["r"]),
+            float(record["done"]),
+            None if total is None else float(total),
+            str(record.get("unit", "")),
+            self._time,
+            int(record["a"]),
+        )
+        return [progress]
+
+    def _failure(self, record: dict[str, Any]) -> list[JobEvent]:
+        return [failure_from_record(record, first_line=self._first_line)]
+
+    def _checkpoint(self, record: dict[str, Any]) -> list[JobEvent]:
+        return [Checkpoint(int(record["step"]), str(record["path"]), int(record["a"]), self._time)]
+
+    def _result(self, record: dict[str, Any]) -> list[JobEvent]:
+        errors = {str(name): str(why) for name, why in record.get("errors", {}).items()}
+        return [Result(tuple(map(str, record["names"])), errors, int(record["bytes"]), self._time)]
+
+    def _note(self, record: dict[str, Any]) -> list[JobEvent]:
+        return [Note(str(record["text"]), str(record.get("level", "info")), self._time, self.node)]
+
+    def _stacks(self, record: dict[str, Any]) -> list[JobEvent]:
+        return [Stacks(int(record["r"]), str(record["request"]), str(record["text"]), self._time)]
+
+    def _lost(self, record: dict[str, Any]) -> list[JobEvent]:
+        return [Gap(self.node, int(record["count"]), str(record["why"]), self._time)]
+
+
+def failure_from_record(record: dict[str, Any], *, first_line: int = 1) -> Failure:
+    """A ``Failure`` from a worker's failure record or termination file. Raises ``ValueError``, ``KeyError``, ``TypeError``."""
+    return Failure(
+        _int(record.get("node")),
+        _int(record.get("r")),
+        int(record.get("a", 0)),
+        str(record["kind"]),
+        str(record.get("type", "")),
+        str(record.get("message", "")),
+        str(record.get("traceback", "")),
+        _int(record.get("line")),
+        float(record.get("t", 0.0)),
+        first_line,
+    )
+
+
+def _int(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _columns(columns: list[list[Any]]) -> tuple[list[int], list[float], list[float]]:
+    steps, walls, values = columns
+    if not len(steps) == len(walls) == len(values):
+        raise ValueError("columns of a series differ in length")
+    return [int(step) for step in steps], [float(wall) for wall in walls], wire.unpack_floats(values)
