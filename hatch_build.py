@@ -1,7 +1,7 @@
 """Builds the JupyterLab extension into kfnb/labextension, from where the wheel takes it.
 
-It is built when it is missing or older than one of its sources, so that a checkout never ships a stale bundle, and a
-source distribution, whose files all have one time, is installed without Node.js.
+It is built when it is missing or older than one of its sources, so that a checkout never ships a stale bundle,
+and a source distribution, whose files all have one time, is installed without Node.js.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 BUILT = "kfnb/labextension/package.json"
-SOURCES = ["labextension/src", "labextension/style", "labextension/schema", "package.json", "package-lock.json", "tsconfig.json"]
+SOURCES = [
+    "labextension/src",
+    "labextension/style",
+    "labextension/schema",
+    "package.json",
+    "package-lock.json",
+    "tsconfig.json",
+]
 # npm writes the first of these at the end of an installation from the second
 INSTALLED, LOCK = "node_modules/.package-lock.json", "package-lock.json"
 
@@ -26,7 +33,7 @@ class LabextensionHook(BuildHookInterface[Any]):
             return
         npm = shutil.which("npm")
         if npm is None:
-            raise RuntimeError("npm was not found: building kfnb from a checkout needs Node.js 20 or newer. Install it, then repeat.")
+            raise RuntimeError("npm was not found: building kfnb from a checkout needs Node.js 20 or newer")
         shutil.rmtree(root / "kfnb/labextension", ignore_errors=True)
         if _older(root / INSTALLED, [root / LOCK]):
             subprocess.run([npm, "ci"], cwd=root, check=True)

@@ -20,7 +20,8 @@ def wait_for(predicate: Callable[[], T], *, timeout: float, what: str) -> T:
     """Calls `predicate` until what it returns is true, and returns that.
 
     Raises AssertionError naming `what` and the last value after `timeout` seconds. An AssertionError that the
-    predicate raises counts as "not yet" and is shown as the cause at the deadline; any other exception is raised at once.
+    predicate raises counts as "not yet" and is shown as the cause at the deadline; any other exception is
+    raised at once.
     """
     pause = threading.Event()
     deadline = time.monotonic() + timeout

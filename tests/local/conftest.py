@@ -17,9 +17,9 @@ def processes_of(home: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.pid != os.getpid() and process.environ().get("KFNB_HOME") == str(home):
-                if process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
+            ours = process.pid != os.getpid() and process.environ().get("KFNB_HOME") == str(home)
+            if ours and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
         except psutil.Error:  # gone, or another user's
             continue
     return found

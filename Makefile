@@ -1,0 +1,48 @@
+# Needs Python >= 3.10, Node.js >= 20 and make; everything else goes into .venv and node_modules.
+PYTHON ?= python3
+# Parallel test processes, and what else pytest is to be told: make test PYTEST="tests/unit -k spec"
+WORKERS ?= logical
+PYTEST ?=
+
+BIN := .venv/bin
+STAMP := .venv/.kfnb-installed
+SOURCES := pyproject.toml hatch_build.py install.json package.json package-lock.json tsconfig.json \
+           $(shell find labextension/src labextension/style labextension/schema -type f)
+
+.PHONY: demo test lint bench clean
+
+# A notebook cell trained by 2 nodes x 2 processes on this machine
+demo: $(STAMP)
+	@mkdir -p out
+	$(BIN)/papermill --no-progress-bar --log-output --log-level WARNING -k python3 \
+	    notebooks/quickstart.ipynb out/quickstart.ipynb
+	@$(BIN)/python -m kfnb.cli jobs
+	@echo
+	@echo "The notebook as it ran: out/quickstart.ipynb. To open it:"
+	@echo "    $(BIN)/jupyter lab out/quickstart.ipynb"
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST)
+
+lint: $(STAMP) node_modules/.package-lock.json
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	npm run --silent lint:check
+
+bench: $(STAMP)
+	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+clean:
+	rm -rf .venv node_modules kfnb/labextension labextension/lib out build dist \
+	    .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find kfnb kfnb_worker tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+# In place: the Python sources are used as they are, the extension is built where it is stale (hatch_build.py).
+$(STAMP): $(SOURCES)
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -e '.[local,dev]'
+	@touch $@
+
+node_modules/.package-lock.json: package-lock.json
+	npm ci
+	@touch $@
