@@ -1,0 +1,53 @@
+"""A failure in words, with the lines that the user sees in the cell."""
+
+from __future__ import annotations
+
+import re
+
+from kfnb.events import Failure, Phase
+
+# a frame of the user's main program as the worker runs it: .../code/main.py
+_FRAME = re.compile(r'File "[^"\n]*?code/main\.py", line (\d+)')
+
+
+def cell_traceback(failure: Failure) -> str:
+    """The user's own traceback; frames of main.py also say the line of the cell, which counts the magic's line too."""
+
+    def frame(match: re.Match[str]) -> str:
+        line = int(match[1])
+        if failure.first_line == 1:
+            return f'File "main.py", line {line}'
+        return f'File "main.py", line {line} (line {line + failure.first_line - 1} of the cell)'
+
+    return _FRAME.sub(frame, failure.traceback).rstrip("\n")
+
+
+def who(failure: Failure) -> str:
+    if failure.rank is not None:
+        return f"Rank {failure.rank} (node {failure.node})"
+    return f"Node {failure.node}" if failure.node is not None else "The job"
+
+
+def explain(failure: Failure) -> str:
+    """One sentence: which rank of which node, what happened, and at which line of the cell."""
+    if failure.kind != "exception":
+        return f"{who(failure)}: {failure.message}" if failure.message else f"{who(failure)} failed ({failure.kind})"
+    head = (failure.message.strip().splitlines() or [""])[0]
+    if len(head) > 300:
+        head = head[:300] + "..."
+    where = ""
+    if failure.line is not None:
+        if failure.first_line == 1:
+            where = f" at line {failure.line} of main.py"
+        else:
+            where = f" at line {failure.line + failure.first_line - 1} of the cell"
+    return f"{who(failure)} raised {failure.type}{': ' + head if head else ''}{where}"
+
+
+def advice(phase: Phase, name: str) -> str:
+    """What to do about a job that did not succeed."""
+    if phase is Phase.FAILED:
+        return f"Correct the cell and run it again; `%kflogs {name}` shows what each rank printed."
+    if phase is Phase.STOPPED:
+        return f"`%kfrun {name}` starts it again from its record."
+    return f"`%kfrun {name}` starts it again from its record; a checkpoint, where there is one, is gone on from with --checkpoint."

@@ -1,0 +1,239 @@
+"""The handle of a job: what users hold. Sync for them; the methods with an ``a`` in front are the async core.
+
+A handle has no state of its own: the job lives in its backend, and any number of handles in any number of processes see
+the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kfnb import portal
+from kfnb.errors import BackendError, JobFailed, JobLost, JobStopped, KfnbError
+from kfnb.events import Batch, Cursor, Failure, LogLine, Phase, PhaseChanged, Points, Stacks
+from kfnb.failures import advice, explain
+from kfnb.series import SeriesStore
+
+if TYPE_CHECKING:
+    from kfnb.backends.base import JobBackend, JobInfo
+    from kfnb.record import Record
+
+#: How long ``stacks`` waits for the ranks' answers, in seconds.
+STACKS_DEADLINE = 15.0
+
+
+class Job:
+    """A job of any backend, running or ended."""
+
+    def __init__(self, id: str, backend: JobBackend) -> None:
+        self.id, self._backend = id, backend
+
+    def __repr__(self) -> str:
+        return f"Job({self.id!r}, backend={self.backend!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and (self.id, self.backend) == (other.id, other.backend)
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.backend))
+
+    @property
+    def name(self) -> str:
+        return self.id.rpartition("-")[0]
+
+    @property
+    def backend(self) -> str:
+        return self._backend.name
+
+    # -- the sync API ------------------------------------------------------------------------------------------
+
+    @property
+    def info(self) -> JobInfo:
+        """Phase, times and size as they are now. Raises ``NotFound`` once the job is deleted."""
+        return portal.call(self.ainfo())
+
+    @property
+    def phase(self) -> Phase:
+        return self.info.phase
+
+    @property
+    def record(self) -> Record:
+        """What was asked for, the code, small values, and where it came from."""
+        return portal.call(self.arecord())
+
+    def wait(self, timeout: float | None = None) -> Job:
+        """Wait for the end, at most ``timeout`` seconds.
+
+        Raises ``JobFailed`` (``JobStopped``, ``JobLost``) where it did not succeed, ``TimeoutError`` where it goes on.
+        """
+        portal.call(self.await_end(timeout))
+        return self
+
+    def events(self, cursor: Cursor | None = None, *, follow: bool = True) -> Iterator[Batch]:
+        """The job's stream from ``cursor`` on, as it happens, until the end (or, without ``follow``, until now)."""
+        return portal.iterate(self.astream(cursor, follow=follow))
+
+    def logs(self, rank: int | None = None, *, follow: bool = False, tail: int | None = None) -> Iterator[LogLine]:
+        """The lines that the ranks printed (of one ``rank``), the last ``tail`` of them, without transient ones."""
+        kept: deque[LogLine] = deque(maxlen=tail)
+        cursor: Cursor | None = None
+        for batch in self.events(follow=False):
+            cursor = batch.cursor
+            lines = [event for event in batch.events if _wanted(event, rank)]
+            if tail is None:
+                yield from lines  # type: ignore[misc]
+            else:
+                kept.extend(lines)  # type: ignore[arg-type]
+        yield from kept
+        if follow:
+            for batch in self.events(cursor):
+                yield from (event for event in batch.events if _wanted(event, rank))  # type: ignore[misc]
+
+    def scalars(self) -> SeriesStore:
+        """All series up to now, as numpy arrays by ``SeriesKey(run, rank, tag)``; ``.find(tag)`` and ``.to_pandas()`` too."""
+        return portal.call(self.ascalars())
+
+    def stop(self, *, wait: bool = True) -> Job:
+        """Ask the ranks to end (SIGTERM, the job's grace, SIGKILL) and, unless told otherwise, wait until they have."""
+        portal.call(self.astop(wait=wait))
+        return self
+
+    def delete(self) -> None:
+        """Remove the ended job and everything that it left. Raises ``BackendError`` while it runs."""
+        portal.call(self.adelete())
+
+    def stacks(self) -> dict[int, str]:
+        """The Python stacks of all threads of every rank, now."""
+        return portal.call(self.astacks())
+
+    def result(self) -> dict[str, Any]:
+        """Rank 0's values by name (``--out``), once the job has succeeded; waits for that, and raises as ``wait`` does.
+
+        Raises ``KfnbError`` where a name asked for could not be brought back, saying why; ``results()`` has the rest.
+        """
+        return portal.call(self.aresult())
+
+    def export(self, path: str | Path) -> Path:
+        """Write the job as plain files into the new folder ``path``: code, record, log, scalars, results."""
+        from kfnb.export import export
+
+        return portal.call(export(self, Path(path)))
+
+    # -- the async core, on the portal's loop ------------------------------------------------------------------
+
+    def astream(self, cursor: Cursor | None = None, *, follow: bool = True) -> AsyncIterator[Batch]:
+        return self._backend.events(self.id, cursor, follow=follow)
+
+    async def ainfo(self) -> JobInfo:
+        return await self._backend.get(self.id)
+
+    async def arecord(self) -> Record:
+        return await self._backend.record(self.id)
+
+    async def await_end(self, timeout: float | None = None) -> None:
+        async with asyncio.timeout(timeout) if timeout is not None else _no_timeout():
+            phase, reason, failure = Phase.SUBMITTING, "", None
+            async for batch in self.astream():
+                for event in batch.events:
+                    if isinstance(event, PhaseChanged):
+                        phase, reason = event.phase, event.reason
+                    elif isinstance(event, Failure):
+                        failure = first_failure(failure, event)
+        raise_unless_succeeded(self, phase, reason, failure)
+
+    async def ascalars(self) -> SeriesStore:
+        store = SeriesStore()
+        async for batch in self.astream(follow=False):
+            for event in batch.events:
+                if isinstance(event, Points):
+                    store.add(event)
+        return store
+
+    async def astop(self, *, wait: bool = True) -> None:
+        await self._backend.stop(self.id)
+        if wait:
+            async for _ in self.astream():
+                pass
+
+    async def adelete(self) -> None:
+        await self._backend.delete(self.id)
+
+    async def astacks(self) -> dict[int, str]:
+        info = await self.ainfo()
+        if info.phase.terminal:
+            raise BackendError(f"{self.id} has ended ({info.phase}); there are no stacks to show.")
+        cursor: Cursor | None = None
+        async for batch in self.astream(follow=False):
+            cursor = batch.cursor
+        request = await self._backend.stacks(self.id)
+        found: dict[int, str] = {}
+        deadline = time.monotonic() + STACKS_DEADLINE
+        stream = self.astream(cursor)
+        try:
+            while len(found) < info.nodes * info.procs:
+                batch = await asyncio.wait_for(anext(stream), deadline - time.monotonic())
+                found.update((e.rank, e.text) for e in batch.events if isinstance(e, Stacks) and e.request == request)
+        except (asyncio.TimeoutError, StopAsyncIteration):
+            if not found:
+                raise BackendError(
+                    f"No rank of {self.id} answered with its stacks.",
+                    "The ranks may not have started yet, or just ended.",
+                    f"Try again, or see `%kflogs {self.id}`.",
+                ) from None
+        return dict(sorted(found.items()))
+
+    async def aresult(self) -> dict[str, Any]:
+        await self.await_end()
+        values, errors = await self.aresults()
+        if errors:
+            raise KfnbError(
+                "; ".join(f"`{name}` could not be brought back: {why}" for name, why in sorted(errors.items())),
+                fix="Put into --out only values that travel: JSON, numpy, tensors, state dicts and modules, dataclasses.",
+            )
+        return values
+
+    async def aresults(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """(values by name, why a name has none): without waiting, and without raising for a part."""
+        folder = await self._backend.results(self.id)
+        if folder is None:
+            return {}, {}
+        from kfnb_worker import values
+
+        return await asyncio.to_thread(values.load_results, folder)
+
+
+class _no_timeout:
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+
+def _wanted(event: object, rank: int | None) -> bool:
+    return isinstance(event, LogLine) and not event.transient and (rank is None or event.rank == rank)
+
+
+def first_failure(known: Failure | None, new: Failure) -> Failure:
+    """The failure that counts: of the newest attempt, the one that happened first; the others follow from it."""
+    if known is None or new.attempt > known.attempt:
+        return new
+    return new if new.attempt == known.attempt and new.time < known.time else known
+
+
+def raise_unless_succeeded(job: Job, phase: Phase, reason: str, failure: Failure | None) -> None:
+    """Raise the error that says how the job ended, unless it succeeded."""
+    if phase is Phase.SUCCEEDED:
+        return
+    kind = {Phase.STOPPED: JobStopped, Phase.LOST: JobLost}.get(phase, JobFailed)
+    if phase is Phase.FAILED and failure is not None:
+        reason = explain(failure)
+    raise kind(
+        f"{job.id} {phase.value.lower()}: {reason}" if reason else f"{job.id} {phase.value.lower()}.",
+        fix=advice(phase, job.id),
+        job=job,
+        failure=failure if phase is Phase.FAILED else None,
+    )
