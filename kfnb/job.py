@@ -111,12 +111,12 @@ class Job:
         """The Python stacks of all threads of every rank, now."""
         return portal.call(self.astacks())
 
-    def result(self) -> dict[str, Any]:
+    def result(self, *, partial: bool = False) -> dict[str, Any]:
         """Rank 0's values by name (``--out``), once the job has succeeded; waits for that, and raises as ``wait`` does.
 
-        Raises ``KfnbError`` where a name asked for could not be brought back, saying why; ``results()`` has the rest.
+        Raises ``KfnbError`` where a name could not be brought back, saying why; with ``partial`` gives what there is.
         """
-        return portal.call(self.aresult())
+        return portal.call(self.aresult(partial=partial))
 
     def export(self, path: str | Path) -> Path:
         """Write the job as plain files into the new folder ``path``: code, record, log, scalars, results."""
@@ -136,15 +136,21 @@ class Job:
         return await self._backend.record(self.id)
 
     async def await_end(self, timeout: float | None = None) -> None:
-        async with asyncio.timeout(timeout) if timeout is not None else _no_timeout():
-            phase, reason, failure = Phase.SUBMITTING, "", None
-            async for batch in self.astream():
-                for event in batch.events:
-                    if isinstance(event, PhaseChanged):
-                        phase, reason = event.phase, event.reason
-                    elif isinstance(event, Failure):
-                        failure = first_failure(failure, event)
+        try:
+            phase, reason, failure = await asyncio.wait_for(self._last_word(), timeout)
+        except asyncio.TimeoutError:
+            raise TimeoutError(f"{self.id} has not ended after {timeout:g} s; it goes on.") from None
         raise_unless_succeeded(self, phase, reason, failure)
+
+    async def _last_word(self) -> tuple[Phase, str, Failure | None]:
+        phase, reason, failure = Phase.SUBMITTING, "", None
+        async for batch in self.astream():
+            for event in batch.events:
+                if isinstance(event, PhaseChanged):
+                    phase, reason = event.phase, event.reason
+                elif isinstance(event, Failure):
+                    failure = first_failure(failure, event)
+        return phase, reason, failure
 
     async def ascalars(self) -> SeriesStore:
         store = SeriesStore()
@@ -187,10 +193,10 @@ class Job:
                 ) from None
         return dict(sorted(found.items()))
 
-    async def aresult(self) -> dict[str, Any]:
+    async def aresult(self, *, partial: bool = False) -> dict[str, Any]:
         await self.await_end()
         values, errors = await self.aresults()
-        if errors:
+        if errors and not partial:
             raise KfnbError(
                 "; ".join(f"`{name}` could not be brought back: {why}" for name, why in sorted(errors.items())),
                 fix="Put into --out only values that travel: JSON, numpy, tensors, state dicts and modules, dataclasses.",
@@ -205,12 +211,6 @@ class Job:
         from kfnb_worker import values
 
         return await asyncio.to_thread(values.load_results, folder)
-
-
-class _no_timeout:
-    async def __aenter__(self) -> None: ...
-
-    async def __aexit__(self, *exc: object) -> None: ...
 
 
 def _wanted(event: object, rank: int | None) -> bool:
