@@ -71,7 +71,7 @@ def test_worker_needs_only_the_standard_library(file: Path) -> None:
     for node in ast.parse(file.read_text()).body:
         names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
         names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
-        assert not {n.split(".")[0] for n in names} & optional, f"{file}:{node.lineno} is imported by every job"
+        assert not {name.split(".")[0] for name in names} & optional, f"{file}:{node.lineno}: every job imports it"
 
 
 @pytest.mark.parametrize("file", WORKER, ids=module_name)
