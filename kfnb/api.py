@@ -89,7 +89,10 @@ async def prepare_cell(
     cell_id: str | None = None,
     cwd: Path | None = None,
 ) -> Prepared:
-    """A ``%%kftrain`` cell's body with the options of its line. Raises ``UsageError`` and its kin for what cannot run."""
+    """A ``%%kftrain`` cell's body with the options of its line.
+
+    Raises ``UsageError`` and its kin for what cannot run.
+    """
     workdir = cwd or Path.cwd()
     spec = resolve(given, workdir)
     bundle = cell_source(
@@ -124,7 +127,9 @@ async def prepare_source(
     else:
         bundle = cell_source(source, first_line=1, namespace=None, use=(), **shared)
     if spec.use:
-        raise UsageError("--use ships values of a notebook, and there is none here.", fix="Pass them as kwargs=, or after --.")
+        raise UsageError(
+            "--use ships values of a notebook, and there is none here.", fix="Pass them as kwargs=, or after --."
+        )
     return await _prepare(spec, bundle, workdir)
 
 
@@ -171,12 +176,14 @@ def train(
 ) -> Job:
     """Run a function, a script's path or code as a distributed job, and wait for it unless ``detach=True``.
 
-    ``options`` are the fields of ``TrainSpec`` (``nodes=2, procs_per_node=2, out="model"``); ``kwargs`` go to the function.
-    Raises ``UsageError`` before the start, ``JobFailed`` with the first failing rank's traceback after it.
+    ``options`` are the fields of ``TrainSpec`` (``nodes=2, procs_per_node=2, out="model"``); ``kwargs`` go to the
+    function. Raises ``UsageError`` before the start, ``JobFailed`` with the first failing rank's traceback after it.
     """
     prepared = portal.call(prepare_source(source, options, kwargs=kwargs))
     if prepared.spec.dry_run:
-        raise UsageError("dry_run shows, and kfnb.train runs.", fix="Use `kfnb train --dry-run`, or %%kftrain --dry-run.")
+        raise UsageError(
+            "dry_run shows, and kfnb.train runs.", fix="Use `kfnb train --dry-run`, or %%kftrain --dry-run."
+        )
     job = portal.call(prepared.submit())
     return job if prepared.spec.detach else job.wait()
 

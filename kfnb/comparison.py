@@ -58,7 +58,9 @@ class Comparison:
     def text(self) -> str:
         table = [["", *self.ids], *([f"{label}", *cells] for _, label, cells in self.rows)]
         widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
+        ]
         lines.insert(1, "  ".join("-" * width for width in widths))
         for id, diff in self.diffs.items():
             lines += ["", f"code of {id} against {self.ids[0]}:", diff.rstrip("\n")]
@@ -119,7 +121,10 @@ def _differing(
     section: str, tables: Sequence[dict[str, Any]], skip: Sequence[str] = ()
 ) -> list[tuple[str, str, list[str]]]:
     keys = list(dict.fromkeys(key for table in tables for key in table if key not in skip))
-    rows = [(section, key.replace("_", "-") if section == "option" else key, [_cell(t, key) for t in tables]) for key in keys]
+    rows = [
+        (section, key.replace("_", "-") if section == "option" else key, [_cell(t, key) for t in tables])
+        for key in keys
+    ]
     return [row for row in rows if len(set(row[2])) > 1]
 
 
@@ -144,9 +149,7 @@ def _git(record: Record) -> dict[str, str]:
 
 
 def _diff(first: Record, other: Record) -> str:
-    lines = difflib.unified_diff(
-        first.code.splitlines(), other.code.splitlines(), first.id, other.id, lineterm="", n=2
-    )
+    lines = difflib.unified_diff(first.code.splitlines(), other.code.splitlines(), first.id, other.id, lineterm="", n=2)
     return "\n".join(lines)
 
 

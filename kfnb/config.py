@@ -1,11 +1,11 @@
 """Defaults from files and the environment, and where each value comes from.
 
-Later layers win: the spec's defaults, the user's ``$KFNB_HOME/kfnb.toml``, the project's ``kfnb.toml`` or ``[tool.kfnb]`` (the
-nearest one from the working directory upwards), ``KFNB_*`` variables, and what the cell or command says. The names are those of
-the options everywhere.
+Later layers win: the spec's defaults, the user's ``$KFNB_HOME/kfnb.toml``, the project's ``kfnb.toml`` or
+``[tool.kfnb]`` (the nearest one from the working directory upwards), ``KFNB_*`` variables, and what the cell or
+command says. The names are those of the options everywhere.
 
-A project's file may come from a stranger: what would run another image, install from another place or hand over the user's
-environment holds only once the user has trusted that very content (``%kfconfig --trust``).
+A project's file may come from a stranger: what would run another image, install from another place or hand over the
+user's environment holds only once the user has trusted that very content (``%kfconfig --trust``).
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def _items(value: Any) -> list[Any]:
 def settings(given: Mapping[str, Any], cwd: Path | None = None) -> dict[str, Setting]:
     """What holds for each option of the spec, layer by layer.
 
-    Raises ``ConfigError`` for a file that cannot be read, names an unknown option, or has sensitive settings not yet trusted.
+    Raises ``ConfigError`` for a file that cannot be read, names an unknown option, or has sensitive settings not yet
+    trusted.
     """
     held = {field: Setting(field, option.default, "default") for field, option in OPTIONS.items()}
     held["name"] = Setting("name", TrainSpec.model_fields["name"].default, "default")

@@ -267,7 +267,10 @@ class StreamDecoder:
 
 
 def failure_from_record(record: dict[str, Any], *, first_line: int = 1) -> Failure:
-    """A ``Failure`` from a worker's failure record or termination file. Raises ``ValueError``, ``KeyError``, ``TypeError``."""
+    """A ``Failure`` from a worker's failure record or termination file.
+
+    Raises ``ValueError``, ``KeyError``, ``TypeError``.
+    """
     return Failure(
         _int(record.get("node")),
         _int(record.get("r")),

@@ -9,8 +9,8 @@ from typing import Any
 class KfnbError(Exception):
     """An error with three parts.
 
-    ``what`` is one sentence, ``why`` says the cause as far as it is known, ``fix`` what the reader can do. In a notebook
-    it shows as text, without the frames of kfnb.
+    ``what`` is one sentence, ``why`` says the cause as far as it is known, ``fix`` what the reader can do. In a
+    notebook it shows as text, without the frames of kfnb.
     """
 
     #: Exit status of the command line for this kind of error.

@@ -52,10 +52,10 @@ class PhaseChanged:
 class LogLine(NamedTuple):
     """One whole line that a rank printed.
 
-    ``rank`` is None for a process of the node itself (pip). ``stream`` is "stdout" or "stderr"; a ``transient`` line is the
-    present state of a line that goes on (a progress bar): it replaces the rank's previous transient line. ``sequence``
-    counts the lines of one worker process; ``restart`` tells its processes apart; ``time`` is for display and ordering
-    between ranks only.
+    ``rank`` is None for a process of the node itself (pip). ``stream`` is "stdout" or "stderr"; a ``transient`` line
+    is the present state of a line that goes on (a progress bar): it replaces the rank's previous transient line.
+    ``sequence`` counts the lines of one worker process; ``restart`` tells its processes apart; ``time`` is for
+    display and ordering between ranks only.
     """
 
     node: int
@@ -72,9 +72,9 @@ class LogLine(NamedTuple):
 class Points:
     """Points of one series: ``steps`` (int), ``walls`` (Unix seconds) and ``values`` (float), of equal length.
 
-    A series is (``run``: directory relative to the logdir, ``rank`` that wrote it, ``tag``). ``attempt`` is negative for
-    points that an earlier job left in a kept logdir. ``keyframe`` points are a bounded picture of the whole series, used
-    only where something is missing; ``total`` is then how many points there really are.
+    A series is (``run``: directory relative to the logdir, ``rank`` that wrote it, ``tag``). ``attempt`` is negative
+    for points that an earlier job left in a kept logdir. ``keyframe`` points are a bounded picture of the whole
+    series, used only where something is missing; ``total`` is then how many points there really are.
     """
 
     run: str
@@ -128,8 +128,8 @@ class AttemptStarted:
 class Failure:
     """Why a rank (or a node: ``rank`` None) ended in failure.
 
-    ``kind``: exception, exit, signal, lost, bundle, internal. ``line`` is the line of main.py that raised, or None; the cell's
-    line is ``line + first_line - 1`` (``first_line`` of the record's bundle).
+    ``kind``: exception, exit, signal, lost, bundle, internal. ``line`` is the line of main.py that raised, or None;
+    the cell's line is ``line + first_line - 1`` (``first_line`` of the record's bundle).
     """
 
     node: int | None

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 async def export(job: Job, folder: Path) -> Path:
-    """Write ``code/`` (the bundle), ``record.json``, ``log.txt``, ``scalars.csv`` and ``results/`` into the new ``folder``.
+    """Write ``code/`` (the bundle), ``record.json``, ``log.txt``, ``scalars.csv`` and ``results/`` into the new
+    ``folder``.
 
     Raises ``UsageError`` where ``folder`` exists already.
     """

@@ -95,7 +95,10 @@ class Job:
                 yield from (event for event in batch.events if _wanted(event, rank))  # type: ignore[misc]
 
     def scalars(self) -> SeriesStore:
-        """All series up to now, as numpy arrays by ``SeriesKey(run, rank, tag)``; ``.find(tag)`` and ``.to_pandas()`` too."""
+        """All series up to now, as numpy arrays by ``SeriesKey(run, rank, tag)``;
+
+        ``.find(tag)`` and ``.to_pandas()`` too.
+        """
         return portal.call(self.ascalars())
 
     def stop(self, *, wait: bool = True) -> Job:

@@ -1,4 +1,7 @@
-"""The options of the magic and the command line, made from ``TrainSpec``: parsing, completion, and the README's table."""
+"""The options of the magic and the command line, made from ``TrainSpec``:
+
+parsing, completion, and the README's table.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,9 @@ def make_parser(prog: str, **kwargs: Any) -> argparse.ArgumentParser:
 
 
 def add_options(parser: argparse.ArgumentParser, *, without: Iterable[str] = ()) -> None:
-    """Give ``parser`` every option of the spec. What is not given stays out of the namespace, so that layers can merge."""
+    """Give ``parser`` every option of the spec. What is not given stays out of the namespace, so that layers can
+    merge.
+    """
     group = parser.add_argument_group("job")
     for option in OPTIONS.values():
         if option.field in without:
@@ -97,7 +102,10 @@ def add_options(parser: argparse.ArgumentParser, *, without: Iterable[str] = ())
 
 
 def split_line(line: str) -> tuple[list[str], tuple[str, ...]]:
-    """A magic's line as words, and the script's own arguments after ``--``. Quotes as in a POSIX shell, nothing expanded."""
+    """A magic's line as words, and the script's own arguments after ``--``.
+
+    Quotes as in a POSIX shell, nothing expanded.
+    """
     try:
         words = shlex.split(line)
     except ValueError as error:
@@ -129,7 +137,10 @@ def make_spec(values: Mapping[str, Any]) -> TrainSpec:
 
 
 def complete(words: list[str]) -> list[str]:
-    """Completions of the last word of a ``%%kftrain`` line: options not yet given, or the values of the one before it."""
+    """Completions of the last word of a ``%%kftrain`` line:
+
+    options not yet given, or the values of the one before it.
+    """
     last = words[-1] if words else ""
     before = words[-2] if len(words) > 1 else ""
     option = OPTIONS.get(before[2:].replace("-", "_")) if before.startswith("--") else None
@@ -156,7 +167,11 @@ def help_text(prog: str = "%%kftrain") -> str:
 
 def markdown_table() -> str:
     """The options as the README has them."""
-    rows = ["| option | meaning | default |", "|---|---|---|", "| `NAME` | Name of the job; its id is NAME-xxxxx | train |"]
+    rows = [
+        "| option | meaning | default |",
+        "|---|---|---|",
+        "| `NAME` | Name of the job; its id is NAME-xxxxx | train |",
+    ]
     for option in OPTIONS.values():
         usage = f"--{option.name}" + ("" if option.flag else f" {option.metavar}")
         rows.append("| `{}` | {} | {} |".format(usage.replace("|", "\\|"), option.help, option.default_text))

@@ -1,4 +1,7 @@
-"""The record of a job: what was asked for and what a repeat of it needs. Stored with the job, never with a secret value."""
+"""The record of a job: what was asked for and what a repeat of it needs.
+
+Stored with the job, never with a secret value.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from kfnb.spec import TrainSpec
 
 #: Distributions whose versions decide whether a run can be repeated; those installed are noted.
-_PACKAGES = ("kfnb", "torch", "numpy", "lightning", "transformers", "accelerate", "tensorboard", "scikit-learn", "pandas")
+_PACKAGES = (
+    "kfnb",
+    "torch",
+    "numpy",
+    "lightning",
+    "transformers",
+    "accelerate",
+    "tensorboard",
+    "scikit-learn",
+    "pandas",
+)
 
 
 class Git(BaseModel):

@@ -40,7 +40,10 @@ class Series:
         return len(self.step)
 
     def to_pandas(self) -> Any:
-        """A ``DataFrame`` with columns step, wall_time (UTC) and value. Raises ``ImportError`` where pandas is missing."""
+        """A ``DataFrame`` with columns step, wall_time (UTC) and value.
+
+        Raises ``ImportError`` where pandas is missing.
+        """
         import pandas
 
         wall = pandas.to_datetime(self.wall_time, unit="s", utc=True)
@@ -59,7 +62,10 @@ class _Curve:
         self._seen: set[int] | None = None
 
     def extend(self, points: Points) -> None:
-        """Append points of an attempt; a newer attempt first removes what it repeats: the points from its first step on."""
+        """Append points of an attempt; a newer attempt first removes what it repeats:
+
+        the points from its first step on.
+        """
         if not points.steps:
             return
         if self.attempt is not None and points.attempt < self.attempt:
@@ -112,7 +118,8 @@ class _Curve:
 class SeriesStore(Mapping[SeriesKey, Series]):
     """All curves of a job, fed by ``Points`` events in any number of batches.
 
-    A restart or resume replaces the points at and after its first step. Indexing gives numpy arrays; ``find`` takes a tag.
+    A restart or resume replaces the points at and after its first step. Indexing gives numpy arrays; ``find`` takes a
+    tag.
     """
 
     def __init__(self) -> None:
@@ -150,7 +157,9 @@ class SeriesStore(Mapping[SeriesKey, Series]):
         return curve.steps[-1], curve.values[-1]
 
     def find(self, tag: str, *, run: str | None = None, rank: int | None = None) -> Series:
-        """The one series with this tag. Raises ``KeyError`` naming the candidates where there is none or more than one."""
+        """The one series with this tag. Raises ``KeyError`` naming the candidates where there is none or more than
+        one.
+        """
         keys = [
             key
             for key in self._curves
@@ -159,15 +168,15 @@ class SeriesStore(Mapping[SeriesKey, Series]):
         if len(keys) == 1:
             return self[keys[0]]
         if not keys:
-            raise KeyError(f"no series {tag!r}; there are: {', '.join(sorted({key.tag for key in self._curves})) or 'none'}")
+            raise KeyError(
+                f"no series {tag!r}; there are: {', '.join(sorted({key.tag for key in self._curves})) or 'none'}"
+            )
         raise KeyError(f"{tag!r} is {len(keys)} series, choose by run and rank: {keys}")
 
     def to_pandas(self) -> Any:
         """A long ``DataFrame`` with columns run, rank, tag, step, wall_time and value."""
         import pandas
 
-        frames = [
-            self[key].to_pandas().assign(run=key.run, rank=key.rank, tag=key.tag) for key in self._curves
-        ]
+        frames = [self[key].to_pandas().assign(run=key.run, rank=key.rank, tag=key.tag) for key in self._curves]
         columns = ["run", "rank", "tag", "step", "wall_time", "value"]
         return pandas.concat(frames, ignore_index=True)[columns] if frames else pandas.DataFrame(columns=columns)

@@ -1,7 +1,7 @@
 """TrainSpec: what a user can ask for. The one place that knows the options, their defaults, help texts and limits.
 
-The options of ``%%kftrain`` and ``kfnb train``, their completion, the README's table and the panel's form are made from the
-fields below (see ``kfnb.options``).
+The options of ``%%kftrain`` and ``kfnb train``, their completion, the README's table and the panel's form are made
+from the fields below (see ``kfnb.options``).
 """
 
 from __future__ import annotations
@@ -120,7 +120,9 @@ class TrainSpec(BaseModel):
 
     version: Literal[1] = SPEC_VERSION
     name: str = _option("Name of the job; its id is NAME-xxxxx", "NAME", default="train")
-    nodes: int = _option("Number of nodes (pods, or groups of processes on this machine)", "N", default=1, ge=1, le=4096)
+    nodes: int = _option(
+        "Number of nodes (pods, or groups of processes on this machine)", "N", default=1, ge=1, le=4096
+    )
     procs_per_node: int | Literal["auto"] = _option(
         "Ranks on each node; auto is the node's GPUs, else 1", "N|auto", default="auto"
     )
@@ -143,7 +145,9 @@ class TrainSpec(BaseModel):
     use: Names = _option("Notebook values, functions and classes to ship", "NAME,...", default=())
     out: Names = _option("Values of rank 0 to bring back", "NAME,...", default=())
     workspace: str | None = _option("Folder that the ranks start in and keep files in", "DIR", default=None)
-    logdir: str | None = _option("Folder of TensorBoard event files; default: one of the job's own", "DIR", default=None)
+    logdir: str | None = _option(
+        "Folder of TensorBoard event files; default: one of the job's own", "DIR", default=None
+    )
     checkpoint: str | None = _option(
         "Folder of checkpoints, to go on from an earlier job's; default: one of the job's own", "DIR", default=None
     )

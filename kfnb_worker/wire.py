@@ -10,8 +10,8 @@ worker process from 0, so that a reader knows exactly which lines it has not got
     [kfnb:1046] {...}      a record: strict JSON, one object
     [kfnb:1047+] {...      a piece of a long record
 
-Pieces are needed because container runtimes cut lines at 16 KiB. Text is bytes as printed: it is joined first and decoded
-afterwards, so that a character split between two pieces is whole again.
+Pieces are needed because container runtimes cut lines at 16 KiB. Text is bytes as printed: it is joined first and
+decoded afterwards, so that a character split between two pieces is whole again.
 """
 
 from __future__ import annotations

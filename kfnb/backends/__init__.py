@@ -1,4 +1,7 @@
-"""Where jobs run. ``open_backend`` is the registry: a new backend is one line here and a module that has ``JobBackend``."""
+"""Where jobs run. ``open_backend`` is the registry:
+
+a new backend is one line here and a module that has ``JobBackend``.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """What a backend is: the only place that knows how and where a job runs, and the only keeper of its state.
 
-A backend holds nothing in memory that another client would need: two kernels, the server extension and the command line are
-independent clients of the same jobs. To write one, implement ``JobBackend`` and name it in ``kfnb.backends.open_backend``.
+A backend holds nothing in memory that another client would need: two kernels, the server extension and the command
+line are independent clients of the same jobs. To write one, implement ``JobBackend`` and name it in
+``kfnb.backends.open_backend``.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from kfnb.spec import TrainSpec
 class Submission:
     """A job about to start.
 
-    ``secret_env`` holds the values copied from the user's environment; a backend keeps them where only the job reads them, and
-    nowhere else. ``until`` is (pid, start time in Unix seconds) of a process whose end stops the job: the kernel of a
-    notebook that nobody can attach to.
+    ``secret_env`` holds the values copied from the user's environment; a backend keeps them where only the job reads
+    them, and nowhere else. ``until`` is (pid, start time in Unix seconds) of a process whose end stops the job: the
+    kernel of a notebook that nobody can attach to.
     """
 
     record: Record
@@ -63,7 +64,10 @@ class JobInfo:
 
 
 class JobBackend(Protocol):
-    """Runs jobs and tells what they say. All methods raise ``KfnbError`` subclasses (``NotFound`` for an unknown id)."""
+    """Runs jobs and tells what they say.
+
+    All methods raise ``KfnbError`` subclasses; ``NotFound`` for an unknown id.
+    """
 
     #: "local", "kubernetes": the value of --backend.
     name: str
@@ -102,7 +106,10 @@ class JobBackend(Protocol):
         ...
 
     async def stop(self, id: str) -> None:
-        """Ask the job to end (SIGTERM, its grace, SIGKILL); return when the request is made. A no-op once it has ended."""
+        """Ask the job to end (SIGTERM, its grace, SIGKILL); return when the request is made.
+
+        A no-op once it has ended.
+        """
         ...
 
     async def delete(self, id: str) -> None:

@@ -1,0 +1,253 @@
+"""What a view shows of a job: a pure fold of its events, bounded in memory however long the job runs."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kfnb.events import (
+    AttemptStarted,
+    Batch,
+    Checkpoint,
+    Cursor,
+    Failure,
+    Gap,
+    JobEvent,
+    LogLine,
+    NodeStarted,
+    Note,
+    Phase,
+    PhaseChanged,
+    Points,
+    Progress,
+    RankState,
+    Result,
+)
+from kfnb.job import first_failure
+from kfnb.series import SeriesKey, SeriesStore
+
+#: Lines kept from the beginning and from the end; those between are counted.
+HEAD_LINES, TAIL_LINES = 200, 2_000
+
+#: Characters kept of a line; the log itself has all of them.
+LINE_LIMIT = 2_000
+
+#: Notes kept, and samples of a rank's progress that its rate is taken from.
+NOTES, SAMPLES = 50, 32
+
+
+@dataclass
+class Rank:
+    """A rank as it was last heard of. ``state`` is "starting", "running" or "exited"."""
+
+    node: int
+    state: str
+    pid: int | None = None
+    code: int | None = None
+
+
+@dataclass(frozen=True)
+class NonFinite:
+    """The first point that is no finite number."""
+
+    key: SeriesKey
+    step: int
+    value: float
+
+
+@dataclass
+class _Pace:
+    """A rank's progress, and the samples that say how fast it is."""
+
+    latest: Progress
+    samples: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+
+    def add(self, progress: Progress) -> None:
+        before = self.latest
+        if (progress.attempt, progress.total, progress.unit) != (before.attempt, before.total, before.unit) or (
+            progress.done < before.done
+        ):
+            self.samples.clear()
+        self.latest = progress
+        self.samples.append((progress.time, progress.done))
+
+    @property
+    def fraction(self) -> float:
+        total = self.latest.total
+        return min(self.latest.done / total, 1.0) if total else 0.0
+
+
+@dataclass(frozen=True)
+class Overall:
+    """The job's progress: that of its slowest rank, since ranks wait for each other.
+
+    ``eta`` is in seconds, None where it cannot be known; ``silent`` is how long nothing was heard, where that is unusual.
+    """
+
+    done: float
+    total: float | None
+    unit: str
+    eta: float | None
+    silent: float | None = None
+
+
+class JobState:
+    """Feed it batches with ``fold``; everything else is to be read. Times in Unix seconds."""
+
+    def __init__(self) -> None:
+        self.phase, self.reason, self.phase_time = Phase.SUBMITTING, "", 0.0
+        self.started: float | None = None
+        self.ended: float | None = None
+        self.attempt = 0
+        self.restarts: list[AttemptStarted] = []
+        self.nodes = self.procs = 0
+        self.ranks: dict[int, Rank] = {}
+        self.series = SeriesStore()
+        self.points = 0
+        self.non_finite: NonFinite | None = None
+        self.head: list[LogLine] = []
+        self.tail: deque[LogLine] = deque(maxlen=TAIL_LINES)
+        self.lines = 0
+        self.last_lines: dict[int, LogLine] = {}
+        self.transient: dict[int, LogLine] = {}
+        self.gaps: dict[tuple[int, str], int] = {}
+        self.notes: deque[Note] = deque(maxlen=NOTES)
+        self.failure: Failure | None = None
+        self.checkpoint: Checkpoint | None = None
+        self.result: Result | None = None
+        self.cursor: Cursor | None = None
+        self._paces: dict[int | None, _Pace] = {}
+        self._fold: dict[type, Callable[[Any], None]] = {
+            PhaseChanged: self._phase,
+            Points: self._points,
+            Progress: self._progress,
+            RankState: self._rank,
+            AttemptStarted: self._attempted,
+            Failure: self._failed,
+            Checkpoint: self._checkpointed,
+            Result: self._finished,
+            Note: self._noted,
+            Gap: self._gap,
+            NodeStarted: self._node,
+        }
+
+    @property
+    def omitted(self) -> int:
+        """Lines between ``head`` and ``tail`` that are no longer here."""
+        return self.lines - len(self.head) - len(self.tail)
+
+    def fold(self, batch: Batch) -> None:
+        self.add(batch.events)
+        self.cursor = batch.cursor
+
+    def add(self, events: Iterable[JobEvent]) -> None:
+        head, tail, last, transient = self.head, self.tail, self.last_lines, self.transient
+        for event in events:
+            if type(event) is LogLine:  # by far the most frequent
+                rank = event.rank if event.rank is not None else -1 - event.node
+                if len(event.text) > LINE_LIMIT:
+                    event = _cut(event)
+                if event.transient:
+                    transient[rank] = event
+                    continue
+                if transient:
+                    transient.pop(rank, None)
+                last[rank] = event
+                self.lines += 1
+                if len(head) < HEAD_LINES:
+                    head.append(event)
+                else:
+                    tail.append(event)
+                continue
+            fold = self._fold.get(type(event))
+            if fold is not None:
+                fold(event)
+
+    def elapsed(self, now: float) -> float | None:
+        """Seconds from the first Running to the end, or until ``now``; None before the start."""
+        if self.started is None:
+            return None
+        return max((self.ended if self.ended is not None else now) - self.started, 0.0)
+
+    def progress(self, now: float) -> Overall | None:
+        """The progress of the newest attempt, with what is left by the pace of the last samples."""
+        paces = [pace for pace in self._paces.values() if pace.latest.attempt == self.attempt]
+        if not paces:
+            return None
+        slowest = min(paces, key=lambda pace: (pace.latest.total is not None, pace.fraction, pace.latest.done))
+        latest = slowest.latest
+        overall = Overall(latest.done, latest.total, latest.unit, None)
+        if len(slowest.samples) < 2 or self.ended is not None:
+            return overall
+        (first_time, first_done), (last_time, last_done) = slowest.samples[0], slowest.samples[-1]
+        span, gained = last_time - first_time, last_done - first_done
+        since = max(now - last_time, 0.0)
+        if since > max(3 * span / (len(slowest.samples) - 1), 30.0):
+            return replace(overall, silent=since)
+        if latest.total is None or span <= 0 or gained <= 0:
+            return overall
+        return replace(overall, eta=max((latest.total - last_done) * span / gained - since, 0.0))
+
+    def rank_progress(self) -> dict[int | None, Progress]:
+        return {rank: pace.latest for rank, pace in self._paces.items()}
+
+    # -- one event each ----------------------------------------------------------------------------------------
+
+    def _phase(self, event: PhaseChanged) -> None:
+        self.phase, self.reason, self.phase_time = event.phase, event.reason, event.time
+        self.attempt = max(self.attempt, event.attempt)
+        if event.phase is Phase.RUNNING and self.started is None:
+            self.started = event.time
+        self.ended = event.time if event.phase.terminal else None
+        if event.phase.terminal:
+            self.transient.clear()
+
+    def _points(self, event: Points) -> None:
+        self.series.add(event)
+        if not event.keyframe:
+            self.points += len(event.values)
+        if self.non_finite is None and not math.isfinite(sum(event.values)):
+            for step, value in zip(event.steps, event.values, strict=True):
+                if not math.isfinite(value):
+                    self.non_finite = NonFinite(SeriesKey(event.run, event.rank, event.tag), step, value)
+                    break
+
+    def _progress(self, event: Progress) -> None:
+        self._paces.setdefault(event.rank, _Pace(event)).add(event)
+        self.attempt = max(self.attempt, event.attempt)
+
+    def _rank(self, event: RankState) -> None:
+        self.ranks[event.rank] = Rank(event.node, event.state, event.pid, event.code)
+        self.attempt = max(self.attempt, event.attempt)
+
+    def _attempted(self, event: AttemptStarted) -> None:
+        if event.attempt > self.attempt or not self.restarts:  # every node says so, once is enough
+            self.restarts = [*self.restarts[-NOTES:], event]
+        self.attempt = max(self.attempt, event.attempt)
+
+    def _failed(self, event: Failure) -> None:
+        self.failure = first_failure(self.failure, event)
+
+    def _checkpointed(self, event: Checkpoint) -> None:
+        self.checkpoint = event
+
+    def _finished(self, event: Result) -> None:
+        self.result = event
+
+    def _noted(self, event: Note) -> None:
+        self.notes.append(event)
+
+    def _gap(self, event: Gap) -> None:
+        key = (event.node, event.why[:LINE_LIMIT])
+        self.gaps[key] = self.gaps.get(key, 0) + event.count
+
+    def _node(self, event: NodeStarted) -> None:
+        self.nodes, self.procs = event.nodes, event.procs
+
+
+def _cut(line: LogLine) -> LogLine:
+    more = len(line.text) - LINE_LIMIT
+    return line._replace(text=f"{line.text[:LINE_LIMIT]} ... ({more:,} more characters are in the log)")
