@@ -62,10 +62,7 @@ class _Curve:
         self._seen: set[int] | None = None
 
     def extend(self, points: Points) -> None:
-        """Append points of an attempt; a newer attempt first removes what it repeats:
-
-        the points from its first step on.
-        """
+        """Append points of an attempt; a newer one first removes what it repeats: points from its first step on."""
         if not points.steps:
             return
         if self.attempt is not None and points.attempt < self.attempt:
@@ -73,17 +70,15 @@ class _Curve:
         if points.attempt != self.attempt:
             self._truncate(points.steps[0])
             self.attempt, self._start, self._source, self._seen = points.attempt, len(self.steps), points.source, None
-        if points.source == self._source:
+        if points.source == self._source and self._seen is None:
             self.steps.extend(points.steps)
             self.walls.extend(points.walls)
             self.values.extend(points.values)
-            if self._seen is not None:
-                self._seen.update(points.steps)
         else:
-            self._extend_from_other_source(points)
+            self._extend_from_two_sources(points)
         self.total = max(self.total, len(self.steps))
 
-    def _extend_from_other_source(self, points: Points) -> None:
+    def _extend_from_two_sources(self, points: Points) -> None:
         # the same points written both to the log and to event files are told by their step
         if self._seen is None:
             self._seen = set(self.steps[self._start :])
@@ -127,11 +122,21 @@ class SeriesStore(Mapping[SeriesKey, Series]):
 
     def add(self, points: Points) -> None:
         key = SeriesKey(points.run, points.rank, points.tag)
-        curve = self._curves.setdefault(key, _Curve())
+        curve = self._curves.get(key)
+        if curve is None:
+            curve = self._curves[key] = self._earlier(key) or _Curve()
         if points.keyframe:
             curve.fill(points)
         else:
             curve.extend(points)
+
+    def _earlier(self, key: SeriesKey) -> _Curve | None:
+        # an earlier job's points lie in files whose writer's rank is not known any more: the first rank goes on with them
+        nameless = key._replace(rank=None)
+        curve = self._curves.get(nameless)
+        if curve is None or curve.attempt is None or curve.attempt >= 0:
+            return None
+        return self._curves.pop(nameless)
 
     def __getitem__(self, key: SeriesKey) -> Series:
         import numpy as np
