@@ -131,7 +131,7 @@ class SeriesStore(Mapping[SeriesKey, Series]):
             curve.extend(points)
 
     def _earlier(self, key: SeriesKey) -> _Curve | None:
-        # an earlier job's points lie in files whose writer's rank is not known any more: the first rank goes on with them
+        # an earlier job's points lie in files whose writer's rank is no longer known: the first rank goes on with them
         nameless = key._replace(rank=None)
         curve = self._curves.get(nameless)
         if curve is None or curve.attempt is None or curve.attempt >= 0:

@@ -1,4 +1,4 @@
-"""Curves: restarts replace what they repeat, two channels of the same points count once, keyframes fill what is gone."""
+"""Curves: restarts replace what they repeat, two channels count once, keyframes fill what is gone."""
 
 from __future__ import annotations
 

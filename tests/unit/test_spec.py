@@ -66,7 +66,7 @@ def test_an_environment_value_is_kept_apart_from_a_name_to_copy() -> None:
     ],
 )
 def test_what_cannot_be_is_refused_in_the_options_words(line: str, words: str) -> None:
-    with pytest.raises(UsageError, match=".") as caught:
+    with pytest.raises(UsageError) as caught:
         spec_of(line)
     assert words in str(caught.value)
 
