@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.processes import processes_of
 from tests.waiting import wait_for
-
-
-def processes_of(home: Path) -> list[psutil.Process]:
-    """The living processes whose $KFNB_HOME is `home`: supervisors, workers, ranks, kernels of this test."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            ours = process.pid != os.getpid() and process.environ().get("KFNB_HOME") == str(home)
-            if ours and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:  # gone, or another user's
-            continue
-    return found
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +20,9 @@ def no_orphans(home: Path) -> Iterator[None]:
     try:
         wait_for(lambda: not processes_of(home), timeout=30, what="this test's processes to end")
     except AssertionError:
-        left = processes_of(home)
-        names = "\n".join(f"  {p.pid} {' '.join(p.cmdline())[:200]}" for p in left if p.is_running())
-        for process in left:
-            process.kill()
-        pytest.fail(f"processes left behind:\n{names}", pytrace=False)
+        names = []
+        for process in processes_of(home):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                names.append(f"  {process.pid} {' '.join(process.cmdline())[:200]}")
+                process.kill()
+        pytest.fail("\n".join(["processes left behind:", *names]), pytrace=False)
