@@ -1,0 +1,459 @@
+"""Whole jobs on this machine through the SDK: real ranks, real failures, and what is left of them afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+import kfnb
+from kfnb.errors import JobFailed, JobLost, JobStopped, KfnbError, UsageError
+from kfnb.events import Batch, Checkpoint, Failure, LogLine, Phase, PhaseChanged, Points
+from tests.waiting import wait_for
+
+ALL_REDUCE = """
+import os, sys, torch, torch.distributed as dist
+import kfnb_worker as kf
+dist.init_process_group("gloo")
+x = torch.ones(1) * kf.rank()
+dist.all_reduce(x)
+print("sum", x.item(), flush=True)
+for step in range(5):
+    kf.log(step, loss=1.0 / (step + 1) + kf.rank())
+    kf.progress(step + 1, 5)
+total = {"sum": x.item(), "tensor": x, "world": kf.world_size()}
+dist.destroy_process_group()
+"""
+
+
+def processes_of(job_id: str) -> list[psutil.Process]:
+    """Everything alive that belongs to the job: its supervisor and workers by argument, its ranks by environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.status() == psutil.STATUS_ZOMBIE or process.pid == os.getpid():
+                continue
+            if job_id in " ".join(process.cmdline()) or process.environ().get("KFNB_JOB") == job_id:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def assert_nothing_runs(job_id: str, timeout: float = 30) -> None:
+    wait_for(lambda: not processes_of(job_id), timeout=timeout, what=f"no process of {job_id}")
+
+
+def detached(code: str, **options: object) -> kfnb.Job:
+    return kfnb.train(code, detach=True, **options)
+
+
+def wait_for_line(job: kfnb.Job, text: str, timeout: float = 60) -> None:
+    wait_for(
+        lambda: any(text in line.text for line in job.logs()) or job.phase.terminal,
+        timeout=timeout,
+        what=f"the line {text!r}",
+    )
+    assert any(text in line.text for line in job.logs()), f"{job.id} is {job.info}; its log has no {text!r}"
+
+
+def test_two_nodes_of_two_ranks_reduce_and_bring_their_values_back() -> None:
+    job = kfnb.train(ALL_REDUCE, name="reduce", nodes=2, procs_per_node=2, out="total")
+    result = job.result()["total"]
+    assert (result["sum"], result["world"]) == (6.0, 4)
+    assert result["tensor"].item() == 6.0
+    assert Counter((line.rank, line.text) for line in job.logs() if line.text.startswith("sum")) == {
+        (rank, "sum 6.0"): 1 for rank in range(4)
+    }
+    scalars = job.scalars()
+    assert sorted(key.rank for key in scalars) == [0, 1, 2, 3]
+    series = scalars.find("loss", rank=2)
+    assert series.step.tolist() == [0, 1, 2, 3, 4]
+    np.testing.assert_allclose(series.value, 2 + 1 / np.arange(1, 6))
+    assert job.phase is Phase.SUCCEEDED
+    assert [info.id for info in kfnb.jobs()] == [job.id]
+    assert kfnb.attach("reduce") == kfnb.attach(job.id) == job
+    assert_nothing_runs(job.id)
+
+
+def test_the_first_failing_rank_is_the_failure_while_the_others_hang() -> None:
+    code = """
+import os, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+if int(os.environ["RANK"]) == 3:
+    raise ValueError("the data is bad")
+dist.all_reduce(torch.ones(1))
+time.sleep(600)
+"""
+    job = detached(code, name="bad", nodes=2, procs_per_node=2)
+    with pytest.raises(JobFailed) as caught:
+        job.wait(timeout=60)
+    failure = caught.value.failure
+    assert (failure.rank, failure.node, failure.type, failure.line) == (3, 1, "ValueError", 5)
+    assert "Rank 3 (node 1) raised ValueError: the data is bad at line 5" in str(caught.value)
+    shown = "\n".join(caught.value._render_traceback_())
+    assert 'File "main.py", line 5' in shown
+    assert 'raise ValueError("the data is bad")' in shown
+    assert "kfnb_worker" not in shown
+    assert_nothing_runs(job.id)
+
+
+def test_a_killed_rank_ends_all_at_once_and_says_so() -> None:
+    code = """
+import os, signal, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+print("joined", flush=True)
+if int(os.environ["RANK"]) == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+dist.all_reduce(torch.ones(1))
+"""
+    job = detached(code, name="killed", nodes=2)
+    with pytest.raises(JobFailed, match=r"Rank 1 \(node 1\).*SIGKILL"):
+        job.wait(timeout=60)
+    assert_nothing_runs(job.id)
+
+
+RESUMING = """
+import os, signal, torch, torch.distributed as dist
+import kfnb_worker as kf
+dist.init_process_group("gloo")
+start, latest = 0, kf.latest()
+if latest:
+    start = torch.load(os.path.join(latest, "state.pt"), weights_only=True)["step"] + 1
+for step in range(start, 10):
+    loss = torch.tensor(10.0 - step)
+    dist.all_reduce(loss)
+    if kf.rank() == 0:
+        kf.log(step, loss=loss.item())
+    folder = kf.checkpoint_dir(step)
+    if kf.rank() == 0:
+        torch.save({"step": step}, os.path.join(folder, "state.pt"))
+    kf.commit(step)
+    if step == 5 and start == 0 and kf.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+started_from = start
+dist.destroy_process_group()
+"""
+
+
+def test_a_retry_starts_all_ranks_again_from_the_checkpoint_and_the_curve_is_whole() -> None:
+    job = kfnb.train(RESUMING, name="resume", nodes=2, retries=1, out="started_from")
+    assert job.result()["started_from"] in (5, 6)
+    series = job.scalars().find("loss")
+    assert series.step.tolist() == list(range(10))
+    events = [event for batch in job.events() for event in batch.events]
+    assert any(isinstance(event, PhaseChanged) and event.phase is Phase.RESTARTING for event in events)
+    assert any(isinstance(event, Checkpoint) and event.step == 9 for event in events)
+
+
+def test_a_kept_checkpoint_folder_is_gone_on_from_by_the_next_job(tmp_path: Path) -> None:
+    with pytest.raises(JobFailed):
+        kfnb.train(RESUMING, name="first", nodes=2, checkpoint=str(tmp_path / "ckpt"))
+    again = kfnb.train(RESUMING, name="second", nodes=2, checkpoint=str(tmp_path / "ckpt"), out="started_from")
+    assert again.result()["started_from"] in (5, 6)
+
+
+def test_stop_lets_the_ranks_save_and_leave() -> None:
+    code = """
+import time, kfnb_worker as kf
+print("looping", flush=True)
+while not kf.stopping():
+    time.sleep(0.05)
+print("saved", flush=True)
+"""
+    job = detached(code, name="stoppable", nodes=2, framework="python")
+    wait_for_line(job, "looping")
+    job.stop()
+    assert job.phase is Phase.STOPPED
+    assert sum(line.text == "saved" for line in job.logs()) == 2
+    with pytest.raises(JobStopped):
+        job.wait()
+    assert_nothing_runs(job.id)
+
+
+def test_stop_kills_what_does_not_listen_after_its_grace() -> None:
+    code = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+escaped = "import os, signal, time; signal.signal(15, signal.SIG_IGN); os.setsid(); time.sleep(600)"
+subprocess.Popen([sys.executable, "-c", escaped])
+print("deaf", flush=True)
+time.sleep(600)
+"""
+    job = detached(code, name="deaf", framework="python", grace=1)
+    wait_for_line(job, "deaf")
+    job.stop()
+    assert job.phase is Phase.STOPPED
+    assert_nothing_runs(job.id)
+
+
+def test_timeout_counts_from_running_and_is_the_reason() -> None:
+    job = detached("import time; time.sleep(600)", name="slow", framework="python", timeout=1, grace=1)
+    with pytest.raises(JobFailed, match=r"(?i)time"):
+        job.wait(timeout=60)
+    assert_nothing_runs(job.id)
+
+
+def test_a_killed_supervisor_is_a_lost_job_and_leaves_nothing() -> None:
+    job = detached("import time; print('up', flush=True); time.sleep(600)", name="lost", nodes=2, framework="python")
+    wait_for_line(job, "up")
+    supervisors = [p for p in processes_of(job.id) if "supervisor" in " ".join(p.cmdline())]
+    assert len(supervisors) == 1
+    supervisors[0].kill()
+    wait_for(lambda: job.phase is Phase.LOST, timeout=30, what="the job to be lost")
+    assert "supervisor" in job.info.reason
+    with pytest.raises(JobLost):
+        job.wait(timeout=30)
+    assert_nothing_runs(job.id)
+
+
+def test_two_jobs_of_one_name_at_once_do_not_meet() -> None:
+    jobs = [detached(ALL_REDUCE, name="twin", nodes=2, out="total") for _ in range(2)]
+    assert len({job.id for job in jobs}) == 2
+    for job in jobs:
+        assert job.wait(timeout=120).result()["total"]["sum"] == 1.0
+
+
+def test_two_readers_see_every_event_once_and_one_resumes_where_it_was() -> None:
+    code = """
+import time, kfnb_worker as kf
+for step in range(400):
+    print("line", step, flush=True)
+    kf.log(step, loss=step)
+    time.sleep(0.002)
+"""
+    job = detached(code, name="read", nodes=2, framework="python")
+    first: list[object] = []
+    cursor = None
+    stream = job.events()
+    for batch in stream:
+        first += batch.events
+        cursor = batch.cursor
+        if sum(isinstance(event, LogLine) for event in first) > 50:
+            break
+    for batch in job.events(cursor):
+        first += batch.events
+    second = [event for batch in job.events() for event in batch.events]
+    for events in (first, second):
+        lines = Counter((event.rank, event.text) for event in events if isinstance(event, LogLine))
+        assert lines == {(rank, f"line {step}"): 1 for rank in range(2) for step in range(400)}
+        points = Counter((p.rank, step) for p in events if isinstance(p, Points) and not p.keyframe for step in p.steps)
+        assert points == {(rank, step): 1 for rank in range(2) for step in range(400)}
+
+
+def test_stacks_of_a_hanging_job_name_the_line() -> None:
+    code = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+print("waiting", flush=True)
+if dist.get_rank() == 0:
+    dist.recv(torch.ones(1), src=1)
+else:
+    import time
+    time.sleep(600)
+"""
+    job = detached(code, name="hang", nodes=2)
+    wait_for_line(job, "waiting")
+    stacks = wait_for(
+        lambda: (s := job.stacks()) and "main.py" in s.get(0, "") and s, timeout=60, what="rank 0 to be in recv"
+    )
+    assert "line 6" in stacks[0]
+    job.stop()
+    assert_nothing_runs(job.id)
+
+
+def test_a_copied_secret_is_nowhere_but_in_the_ranks(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    secret = "s3cr3t-" + os.urandom(8).hex()
+    monkeypatch.setenv("TOKEN", secret)
+    code = """
+import os, time, hashlib
+print("digest", hashlib.sha256(os.environ["TOKEN"].encode()).hexdigest(), flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.02)
+raise RuntimeError("to have a record of a failure too")
+"""
+    monkeypatch.chdir(home.parent)
+    job = detached(code, name="secret", framework="python", env="TOKEN", nodes=2)
+    wait_for_line(job, "digest")
+
+    def readable_files_with_it() -> list[str]:
+        return [
+            str(path)
+            for path in home.rglob("*")
+            if path.is_file() and path.stat().st_mode & 0o077 and secret.encode() in path.read_bytes()
+        ]
+
+    assert readable_files_with_it() == []
+    assert not any(secret in " ".join(process.cmdline()) for process in processes_of(job.id))
+    (home.parent / "go").touch()
+    with pytest.raises(JobFailed) as caught:
+        job.wait(timeout=60)
+    assert secret not in str(caught.value)
+    leftovers = [str(path) for path in home.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+    assert leftovers == []
+    assert secret not in job.record.model_dump_json()
+    assert secret not in "".join(capfd.readouterr())
+
+
+def test_a_copy_of_what_is_not_set_is_refused_before_anything_is_made(home: Path) -> None:
+    with pytest.raises(UsageError, match="NOT_SET"):
+        kfnb.train("print(1)", env="NOT_SET")
+    assert kfnb.jobs() == []
+
+
+def test_more_gpus_than_there_are_is_refused_with_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KFNB_LOCAL_GPUS", "0,1")
+    with pytest.raises(KfnbError, match="2"):
+        kfnb.train("print(1)", nodes=2, gpus=2)
+
+
+def test_gpus_are_leased_between_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KFNB_LOCAL_GPUS", "0,1")
+    code = """
+import os, time
+print("has", os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
+while not os.path.exists(os.environ["GATE"]):
+    time.sleep(0.02)
+"""
+    gate = Path(os.environ["KFNB_HOME"]).parent / "gate"
+    first = detached(code, name="first", gpus=2, procs_per_node=1, framework="python", env={"GATE": str(gate)})
+    wait_for_line(first, "has 0,1")
+    second = detached(code, name="second", nodes=2, gpus=1, framework="python", env={"GATE": str(gate)})
+    wait_for(lambda: first.id in second.info.reason, timeout=30, what="the second job to wait for the first's GPUs")
+    assert second.phase is Phase.PENDING
+    gate.touch()
+    second.wait(timeout=60)
+    assert {line.text for line in second.logs()} == {"has 0", "has 1"}
+
+
+def test_a_function_and_a_script_train_as_well(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sys, kfnb_worker as kf\nprint('args', sys.argv[1:], kf.world_size())\n")
+    job = kfnb.train(script, args=("--lr", "0.1"), procs_per_node=2, framework="python")
+    assert [line.text for line in job.logs()] == ["args ['--lr', '0.1'] 2"] * 2
+    assert job.record.code == script.read_text()
+
+
+def test_a_deleted_job_is_gone() -> None:
+    job = kfnb.train("print(1)", framework="python")
+    job.delete()
+    assert kfnb.jobs() == []
+    with pytest.raises(KfnbError, match="no job"):
+        kfnb.attach(job.id)
+
+
+def test_a_running_job_is_not_deleted() -> None:
+    job = detached("import time; print('up', flush=True); time.sleep(600)", framework="python")
+    wait_for_line(job, "up")
+    with pytest.raises(KfnbError, match=r"(?i)stop"):
+        job.delete()
+    job.stop().delete()
+    assert_nothing_runs(job.id)
+
+
+def test_export_writes_plain_files(tmp_path: Path) -> None:
+    job = kfnb.train(ALL_REDUCE, nodes=2, out="total")
+    folder = job.export(tmp_path / "kept")
+    assert (folder / "code" / "main.py").read_text() == ALL_REDUCE
+    assert "sum 1.0" in (folder / "log.txt").read_text()
+    assert (folder / "scalars.csv").read_text().count("loss") == 10
+    assert (folder / "results").is_dir()
+    with pytest.raises(UsageError, match="exists already"):
+        job.export(tmp_path / "kept")
+
+
+def test_compare_names_what_differs_and_the_first_nan() -> None:
+    code = """
+import kfnb_worker as kf
+for step in range(5):
+    kf.log(step, loss=float("nan") if SCALE > 1 and step > 2 else SCALE / (step + 1))
+"""
+    good = kfnb.train("SCALE = 1\n" + code, name="good", framework="python")
+    bad = kfnb.train("SCALE = 2\n" + code, name="bad", framework="python", nodes=2)
+    comparison = kfnb.compare("good", bad.id)
+    rows = {label: cells for _, label, cells in comparison.rows}
+    assert rows["nodes"] == ["-", "2"]
+    assert rows["code"] == ["-", "differs"]
+    assert rows["loss"][0] == "0.2 @ 4 (best 0.2 @ 4)"
+    assert rows["loss"][1] == "nan @ 4 (best 0.6667 @ 2) [nan since step 3]"
+    assert "-SCALE = 1" in comparison.diffs[bad.id]
+    assert good.id in comparison.text()
+
+
+def test_a_client_that_dies_right_after_submission_leaves_a_job_that_runs_on(home: Path) -> None:
+    code = """
+import kfnb, os
+job = kfnb.train("print(42)", name="orphan", framework="python", detach=True)
+print(job.id, flush=True)
+os.kill(os.getpid(), 9)
+"""
+    client = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert client.returncode == -signal.SIGKILL
+    job = kfnb.attach(client.stdout.strip())
+    assert job.wait(timeout=60).phase is Phase.SUCCEEDED
+    assert [line.text for line in job.logs()] == ["42"]
+
+
+def test_many_lines_and_bars_are_kept_whole_and_the_bars_folded() -> None:
+    code = """
+import sys, time
+for i in range(50_000):
+    print(f"{i:06d} " + "x" * 190)
+    if i % 50 == 0:
+        sys.stderr.write(f"\\r{i // 500:3d}%|###")
+sys.stderr.write("\\r100%|###|\\n")
+"""
+    job = kfnb.train(code, nodes=2, procs_per_node=2, framework="python")
+    seen: Counter[tuple[int | None, str]] = Counter()
+    bars: Counter[int | None] = Counter()
+    transient = 0
+    for batch in job.events():
+        for event in batch.events:
+            if isinstance(event, LogLine):
+                if event.transient:
+                    transient += 1
+                elif event.stream == "stdout":
+                    seen[event.rank, event.text[:6]] += 1
+                else:
+                    assert event.text == "100%|###|"
+                    bars[event.rank] += 1
+    assert seen == {(rank, f"{i:06d}"): 1 for rank in range(4) for i in range(50_000)}
+    assert bars == {0: 1, 1: 1, 2: 1, 3: 1}
+    assert transient < 200
+
+
+def test_phases_are_told_in_order_with_reasons() -> None:
+    job = kfnb.train("print(1)", framework="python")
+    phases = [e.phase for batch in job.events() for e in batch.events if isinstance(e, PhaseChanged)]
+    assert phases[-2:] == [Phase.RUNNING, Phase.SUCCEEDED]
+    assert phases == list(dict.fromkeys(phases))
+    info = job.info
+    assert info.started is not None
+    assert info.ended is not None
+    assert info.created <= info.started <= info.ended <= time.time()
+
+
+def test_a_batch_is_never_empty_of_a_cursor() -> None:
+    job = kfnb.train("print(1)", framework="python")
+    batches: list[Batch] = list(job.events())
+    assert all(batch.cursor for batch in batches)
+    assert list(job.events(batches[-1].cursor)) == [] or all(not b.events for b in job.events(batches[-1].cursor))
+
+
+def test_failures_of_every_rank_end_in_one_first_failure() -> None:
+    job = detached("raise SystemExit(3)", nodes=2, procs_per_node=2, framework="python")
+    with pytest.raises(JobFailed, match="3"):
+        job.wait(timeout=60)
+    failures = [e for batch in job.events() for e in batch.events if isinstance(e, Failure)]
+    assert failures
+    assert {failure.kind for failure in failures} == {"exit"}

@@ -1,0 +1,45 @@
+"""A failure in the user's words: the rank, the error, and the line that the cell shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kfnb.events import Failure
+from kfnb.failures import cell_traceback, explain
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/somewhere/nodes/1/code/main.py", line 7, in <module>
+    train()
+  File "/somewhere/nodes/1/code/main.py", line 5, in train
+    raise ValueError("bad")
+  File "/usr/lib/python3/site-packages/lib/main.py", line 9, in f
+ValueError: bad
+"""
+FAILURE = Failure(1, 3, 0, "exception", "ValueError", "bad\nmore", TRACEBACK, 5, 1.0, first_line=3)
+
+
+def test_lines_of_main_py_also_say_the_cells_line() -> None:
+    text = cell_traceback(FAILURE)
+    assert 'File "main.py", line 7 (line 9 of the cell), in <module>' in text
+    assert 'File "main.py", line 5 (line 7 of the cell), in train' in text
+    assert 'File "/usr/lib/python3/site-packages/lib/main.py", line 9, in f' in text
+
+
+def test_a_scripts_lines_are_its_own() -> None:
+    assert 'File "main.py", line 7, in <module>' in cell_traceback(replace(FAILURE, first_line=1))
+
+
+def test_a_sentence_names_rank_node_error_and_line() -> None:
+    assert explain(FAILURE) == "Rank 3 (node 1) raised ValueError: bad at line 7 of the cell"
+    assert explain(replace(FAILURE, first_line=1)).endswith("at line 5 of main.py")
+    assert explain(replace(FAILURE, line=None, message="")) == "Rank 3 (node 1) raised ValueError"
+
+
+def test_a_long_message_is_cut() -> None:
+    assert len(explain(replace(FAILURE, message="x" * 10_000))) < 400
+
+
+def test_other_kinds_speak_the_workers_words() -> None:
+    killed = replace(FAILURE, kind="signal", message="was killed by SIGKILL")
+    assert explain(killed) == "Rank 3 (node 1): was killed by SIGKILL"
+    assert explain(replace(killed, rank=None, message="is gone", kind="lost")) == "Node 1: is gone"
