@@ -84,7 +84,7 @@ class _Pace:
 class Overall:
     """The job's progress: that of its slowest rank, since ranks wait for each other.
 
-    ``eta`` is in seconds, None where it cannot be known; ``silent`` is how long nothing was heard, where that is unusual.
+    Seconds: ``eta`` is None where it cannot be known; ``silent`` is how long nothing was heard, where that is unusual.
     """
 
     done: float
