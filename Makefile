@@ -3,6 +3,7 @@ PYTHON ?= python3
 # Parallel test processes, and what else pytest is to be told: make test PYTEST="tests/unit -k spec"
 WORKERS ?= logical
 PYTEST ?=
+BENCHMARKS ?= load_ext launch lines idle eventfiles
 
 BIN := .venv/bin
 STAMP := .venv/.kfnb-installed
@@ -30,7 +31,7 @@ lint: $(STAMP) node_modules/.package-lock.json
 	npm run --silent lint:check
 
 bench: $(STAMP)
-	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 clean:
 	rm -rf .venv node_modules kfnb/labextension labextension/lib out build dist \
