@@ -1,0 +1,171 @@
+"""A job's events out of its run directory: its phases and every node's log, by polling, resumable at any batch."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from kfnb.backends.local import lost, rundir
+from kfnb.backends.local.rundir import RunDir
+from kfnb.decode import Position, StreamDecoder, failure_from_record
+from kfnb.errors import NotFound
+from kfnb.events import Batch, Cursor, JobEvent, Phase, PhaseChanged
+
+#: Bytes of log that one batch is made from, at most.
+_CHUNK = 256 * 1024
+
+#: Seconds between looks: while something comes, and the most it grows to while nothing does.
+_ACTIVE, _IDLE = 0.1, 0.5
+
+#: Seconds between looks whether the job's supervisor still lives.
+_LIVENESS = 1.0
+
+
+async def follow(run: RunDir, cursor: Cursor | None, *, to_end: bool) -> AsyncIterator[Batch]:
+    """The batches after ``cursor``; with ``to_end`` until the job has ended, else up to what there is now.
+
+    Raises ``NotFound`` when the job is deleted meanwhile.
+    """
+    reader = _Reader(run, cursor or {})
+    await asyncio.to_thread(lost.present_phase, run)
+    looked, pause = time.monotonic(), _ACTIVE
+    while True:
+        if not run.record.exists():
+            raise NotFound(f"{run.id} was deleted.")
+        # In this order: once the end is written down, nothing writes to the logs any more.
+        events, end = reader.phases()
+        idle = not events
+        size = 0
+        if events:
+            yield Batch(events, reader.cursor())
+        events = []
+        logs = reader.logs()
+        while logs:
+            for log in list(logs):  # a chunk of each in turn, so that a replay mixes the nodes as they were
+                chunk = log.read()
+                if not chunk:
+                    logs.remove(log)
+                    continue
+                idle = False
+                events += log.decoder.feed(chunk)
+                size += len(chunk)
+                if size >= _CHUNK:
+                    yield Batch(events, reader.cursor())
+                    events, size = [], 0
+                    await asyncio.sleep(0)  # others on this loop get their turn
+        if end is not None:
+            for log in reader.logs():
+                events += log.finish()
+            yield Batch(events + end, reader.ended())
+            return
+        if events:
+            yield Batch(events, reader.cursor())
+        if not to_end or reader.at_end:
+            return
+        if time.monotonic() - looked > _LIVENESS:
+            await asyncio.to_thread(lost.present_phase, run)
+            looked = time.monotonic()
+        pause = min(pause * 1.5, _IDLE) if idle else _ACTIVE
+        await asyncio.sleep(pause)
+
+
+class _Log:
+    """The log of one worker process, read from a position on."""
+
+    def __init__(self, path: Path, decoder: StreamDecoder) -> None:
+        self._path = path
+        self._offset = decoder.position.offset
+        self._torn = False
+        self.decoder = decoder
+
+    def read(self) -> bytes:
+        """The next bytes, at most a chunk; empty where there are none now."""
+        try:
+            if self._path.stat().st_size <= self._offset:
+                return b""
+            with open(self._path, "rb", buffering=0) as file:
+                file.seek(self._offset)
+                chunk = file.read(_CHUNK)
+        except OSError:
+            return b""
+        self._offset += len(chunk)
+        self._torn = not chunk.endswith(b"\n")
+        return chunk
+
+    def finish(self) -> list[JobEvent]:
+        """What a line holds that the worker was killed in the middle of."""
+        if not self._torn:
+            return []
+        self._torn = False
+        return self.decoder.feed(b"\n")
+
+
+class _Reader:
+    """Where a client stands in a run directory."""
+
+    def __init__(self, run: RunDir, cursor: Cursor) -> None:
+        self._run = run
+        self._phases = int(cursor.get("phases", 0))
+        self._positions: dict[str, Any] = dict(cursor.get("logs", {}))
+        self._logs: dict[str, _Log] = {}
+        record = rundir.read_json(run.record) or {}
+        self._first_line = int(record.get("first_line", 1))
+        self._end_offset = self._phases
+        self._size = -1
+        #: Whether the cursor was already behind the job's end.
+        self.at_end = False
+
+    def phases(self) -> tuple[list[JobEvent], list[JobEvent] | None]:
+        """(new phases that are not the last, the events of the job's end once that is written down)."""
+        try:
+            size = self._run.phases.stat().st_size
+        except OSError:
+            return [], None
+        if size == self._size:
+            return [], None
+        self._size = size
+        events: list[JobEvent] = []
+        for entry, offset in rundir.read_phases(self._run):
+            terminal = entry["phase"] in rundir.TERMINAL
+            if offset <= self._phases:
+                self.at_end = self.at_end or terminal
+                continue
+            if terminal:
+                self._end_offset = offset
+                return events, _end(entry, self._first_line)
+            self._phases = offset
+            events.append(_changed(entry))
+        return events, None
+
+    def logs(self) -> list[_Log]:
+        for node, restart, path in self._run.logs():
+            key = f"{node}/{restart}"
+            if key not in self._logs:
+                given = self._positions.get(key)
+                position = Position.from_json(given) if given else None
+                self._logs[key] = _Log(path, StreamDecoder(node, restart, position, first_line=self._first_line))
+        return list(self._logs.values())
+
+    def cursor(self) -> Cursor:
+        for key, log in self._logs.items():
+            self._positions[key] = log.decoder.position.to_json()
+        return {"phases": self._phases, "logs": dict(self._positions)}
+
+    def ended(self) -> Cursor:
+        self._phases = self._end_offset
+        return self.cursor()
+
+
+def _changed(entry: dict[str, Any]) -> PhaseChanged:
+    return PhaseChanged(Phase(entry["phase"]), str(entry["reason"]), float(entry["t"]), int(entry.get("a", 0)))
+
+
+def _end(entry: dict[str, Any], first_line: int) -> list[JobEvent]:
+    """The terminal phase, after the failure behind it where that is in no log."""
+    failure = entry.get("failure")
+    if isinstance(failure, dict) and failure.get("source") == "supervisor":
+        return [failure_from_record(failure, first_line=first_line), _changed(entry)]
+    return [_changed(entry)]
