@@ -1,0 +1,373 @@
+"""Reads the scalars of TensorBoard event files, while they grow.
+
+An event file is a sequence of records `length u64 | masked crc32c of it | data | masked crc32c of data`, each data an
+`Event` protobuf. Only the offset after the last good record is kept between polls, so a partial tail is simply read
+again. Nothing here decides what a series is: points come out by tag, in the order of the file.
+
+Speed comes from templates. Consecutive records of a tag differ in step, wall time and value alone; a template holds
+the other bytes and says where those three stand, so that a record costs two comparisons and one unpack instead of a
+parse. Checksums cost little for the same reason: a CRC is linear over GF(2), so the records of one template are summed,
+each shifted by one bit against the next, and the sum is checked once a chunk. Where that fails, the chunk is parsed
+again with every record checked by itself.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import struct
+import sys
+from array import array
+from typing import BinaryIO, Dict, List, Optional, Tuple
+
+from kfnb_worker import event
+from kfnb_worker.crc32c import crc32c, is_codeword, masked
+
+CHUNK = 1 << 16  # bytes read at a time
+LARGEST = 1 << 20  # bytes; a longer record is an image, a graph or an embedding: passed over unread
+PATIENCE = 5  # polls that find a bad header (a file system may show zeros for a while) before it is skipped
+HEAD = 21  # bytes that tell a file: length, its checksum and the wall time of the first record
+TEMPLATES = 4096  # kept at most
+SMALL = 512  # bytes; records without scalars are checked up to this size, beyond only their headers
+
+#: The points of one tag: steps (int64), wall times (Unix seconds), values.
+Columns = Tuple["array[int]", "array[float]", "array[float]"]
+
+_HEADER = struct.Struct("<QI")
+_WORD = struct.Struct("<I")
+# A header as it looks in a sea of bytes: a length that is not 0 and below 2^24.
+_LIKELY = re.compile(rb"(?s)(?=(?!\0\0\0)...\0\0\0\0\0....)")
+
+
+class _Template:
+    """The bytes that all records of a tag with one length of step share, and where the others stand."""
+
+    __slots__ = (
+        "size", "head", "middle", "at_middle", "tail", "at_tail", "unpack", "high", "base",
+        "step", "wall", "value", "sums", "checks", "zeros", "following",
+    )  # fmt: skip
+
+    def __init__(self, record: bytes, step_bytes: int, scalar: event.Scalar, columns: Columns) -> None:
+        self.step, self.wall, self.value = (column.append for column in columns)
+        self.size = len(record)
+        self.head = record[:13]
+        self.at_middle = 22 + step_bytes
+        self.middle = record[self.at_middle : 12 + scalar.at]
+        self.at_tail = 12 + scalar.at + struct.calcsize("<" + scalar.kind)
+        self.tail = record[self.at_tail : -4]
+        layout = (step_bytes - 1, len(self.middle), scalar.kind, len(self.tail))
+        self.unpack = struct.Struct("<13xdxB%ds%dx%s%dxI" % layout).unpack_from
+        self.rebase(record[23 : self.at_middle])
+        self.sums = self.checks = 0
+        self.zeros = crc32c(bytes(self.size - 16))
+        self.following = self  # the template of the record that came after this one's last time
+
+    def rebase(self, high: bytes) -> None:
+        """Remembers what the bytes of a step after its lowest one, ``high``, add to it."""
+        self.high = high
+        self.base = -128 if high else 0
+        for position, byte in enumerate(high, 1):
+            self.base += (byte if position == len(high) else byte - 128) << 7 * position
+
+    def sound(self) -> bool:
+        """Whether the checksums hold of all records summed since the last call."""
+        word = self.sums ^ self.checks << 8 * (self.size - 16)
+        self.sums = self.checks = 0
+        return is_codeword(word.to_bytes((word.bit_length() + 7) // 8, "little"))
+
+
+class Parser:
+    """Turns bytes of event files into points by tag. Its templates serve any number of files."""
+
+    def __init__(self) -> None:
+        self.bad_data = 0  # records with a bad checksum, or that are no Event: skipped
+        self._forget()
+
+    def _forget(self) -> None:
+        self._columns: Dict[str, Columns] = {}
+        self._templates: Dict[bytes, _Template] = {}
+        # Where the middle of a record may stand, by the first bytes of the record.
+        self._layouts: Dict[bytes, List[Tuple[int, int]]] = {}
+        self._last = _no_template()
+
+    def parse(self, data: bytes) -> Tuple[Dict[str, Columns], int]:
+        """The points of the whole records that ``data`` begins with, and how many bytes these are.
+
+        What remains begins with an incomplete record, one that is too large, or a bad header.
+        """
+        bad_data = self.bad_data
+        end = self._scan(data)
+        if not all([template.sound() for template in self._templates.values() if template.sums]):
+            self._drain()
+            self.bad_data = bad_data
+            end = self._scan_singly(data)
+        points = self._drain()
+        if len(self._templates) > TEMPLATES:
+            self._forget()
+        return points, end
+
+    def _drain(self) -> Dict[str, Columns]:
+        points: Dict[str, Columns] = {}
+        for tag, (steps, walls, values) in self._columns.items():
+            if steps:
+                points[tag] = steps[:], walls[:], values[:]
+                del steps[:], walls[:], values[:]
+        return points
+
+    def _scan(self, data: bytes) -> int:
+        offset, end = 0, len(data)
+        startswith, integer = data.startswith, int.from_bytes
+        template = self._last
+        while True:
+            guess = template.following
+            stop = offset + guess.size
+            if (
+                stop <= end
+                and startswith(guess.head, offset)
+                and startswith(guess.middle, offset + guess.at_middle)
+                and (not guess.tail or startswith(guess.tail, offset + guess.at_tail))
+            ):
+                wall, low, high, value, check = guess.unpack(data, offset)
+                if high != guess.high:
+                    guess.rebase(high)
+                guess.step(guess.base + low)
+                guess.wall(wall)
+                guess.value(value)
+                guess.sums = guess.sums << 1 ^ integer(data[offset + 12 : stop - 4], "little")
+                check = check + 0x5D7D1528 & 0xFFFFFFFF  # this and the rotation undo the mask
+                guess.checks = guess.checks << 1 ^ (check >> 17 | (check & 0x1FFFF) << 15) ^ guess.zeros
+                template, offset = guess, stop
+                continue
+            known = self._lookup(data, offset)
+            if known is None:
+                stop = record_end(data, offset)
+                if stop < 0:
+                    break
+                known = self._parse_record(data, offset, stop)
+                offset = stop
+                if known is None:
+                    continue
+                template.following = template = known
+            else:
+                template.following = known
+        self._last = template
+        return offset
+
+    def _scan_singly(self, data: bytes) -> int:
+        offset = 0
+        while True:
+            stop = record_end(data, offset)
+            if stop < 0:
+                return offset
+            self._parse_record(data, offset, stop)
+            offset = stop
+
+    def _lookup(self, data: bytes, offset: int) -> Optional[_Template]:
+        """The template of the whole record at ``offset``, if there is one."""
+        head = data[offset : offset + 13]
+        for start, stop in self._layouts.get(head, ()):
+            template = self._templates.get(head + data[offset + start : offset + stop])
+            if (
+                template is not None
+                and offset + template.size <= len(data)
+                and template.at_middle == start
+                and data.startswith(template.tail, offset + template.at_tail)
+            ):
+                return template
+        return None
+
+    def _parse_record(self, data: bytes, offset: int, stop: int) -> Optional[_Template]:
+        """Adds the points of a record, and makes a template of it where it is plain enough."""
+        content = data[offset + 12 : stop - 4]
+        try:
+            wall, step, scalars, step_bytes = event.parse(content)
+        except event.Malformed:
+            self.bad_data += 1
+            return None
+        if not scalars and len(content) > SMALL:
+            return None
+        if masked(content) != _WORD.unpack_from(data, stop - 4)[0]:
+            self.bad_data += 1
+            return None
+        for scalar in scalars:
+            tag = scalar.tag.decode("utf-8", "backslashreplace")
+            columns = self._columns.get(tag)
+            if columns is None:
+                columns = self._columns[tag] = array("q"), array("d"), array("d")
+            columns[0].append(step)
+            columns[1].append(wall)
+            columns[2].append(scalar.value)
+        if not step_bytes or not scalars or not scalars[0].kind:
+            return None
+        template = _Template(data[offset:stop], step_bytes, scalars[0], columns)
+        self._templates[template.head + template.middle] = template
+        layouts = self._layouts.setdefault(template.head, [])
+        layout = (template.at_middle, template.at_middle + len(template.middle))
+        if layout not in layouts:
+            layouts.append(layout)
+        return template
+
+
+def record_end(data: bytes, offset: int) -> int:
+    """Where the whole record at ``offset`` ends, or -1: it is incomplete, too large, or its header is bad."""
+    length = header_length(data, offset)
+    stop = offset + 16 + length
+    return stop if 0 <= length <= LARGEST and stop <= len(data) else -1
+
+
+def header_length(data: bytes, offset: int) -> int:
+    """The length of the data of the record at ``offset``: -1 where the header is incomplete, -2 where it is bad."""
+    if len(data) - offset < 12:
+        return -1
+    length, check = _HEADER.unpack_from(data, offset)
+    good = masked(data[offset : offset + 8]) == check
+    return int(length) if good else -2
+
+
+class EventFile:
+    """One event file that may still grow, be replaced, or be cut.
+
+    A file is known by its first bytes, not by its inode: a copy put in its place is the same file and goes on from the
+    same offset, while other first bytes start again. A file that became shorter is read again, and the points that
+    were given out before (by wall time) are not repeated.
+
+    Attributes:
+        offset: bytes after the last good record.
+        more: whether the last ``poll`` stopped at its limit, with more to read.
+        stuck: whether a bad header has to be looked at again, even if the file does not change.
+        lost: bytes that were skipped because no record could be made out in them.
+        created: Unix seconds by the writer's clock; 0.0 until the first record is there.
+    """
+
+    __slots__ = (
+        "path", "offset", "more", "stuck", "lost", "created",
+        "_parser", "_patience", "_head", "_bad_polls", "_searched", "_newest", "_repeats_until",
+    )  # fmt: skip
+
+    def __init__(self, path: str, parser: Optional[Parser] = None, patience: int = PATIENCE) -> None:
+        self.path = path
+        self.more = self.stuck = False
+        self.lost = 0
+        self._parser = parser or Parser()
+        self._patience = patience
+        self._begin(b"")
+
+    def _begin(self, head: bytes) -> None:
+        self._head = head
+        self.created = float(struct.unpack_from("<d", head, 13)[0]) if head else 0.0
+        self._newest = self._repeats_until = -math.inf  # wall times given out
+        self._go_to(0)
+
+    def _go_to(self, offset: int) -> None:
+        self.offset = offset
+        self._bad_polls = 0
+        self._searched = 0  # until where no header was found
+
+    def poll(self, limit: int = sys.maxsize) -> Dict[str, Columns]:
+        """The points that came since the last poll, by tag, from about ``limit`` bytes at most.
+
+        Raises ``OSError`` where the file cannot be read; then nothing is lost.
+        """
+        points: Dict[str, Columns] = {}
+        self.more = self.stuck = False
+        with open(self.path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            head = file.read(HEAD)
+            if len(head) < HEAD:
+                return points
+            if head != self._head:
+                self._begin(head)
+            elif size < self.offset:
+                self._repeats_until = self._newest
+                self._go_to(0)
+            while self.offset < size:
+                if limit <= 0:
+                    self.more = True
+                    break
+                worked = self._advance(file, size, points)
+                if not worked:
+                    break
+                limit -= worked
+        return points
+
+    def _advance(self, file: BinaryIO, size: int, points: Dict[str, Columns]) -> int:
+        """Reads a chunk, or passes what is no record; returns how many bytes of work that was, 0 if none is left."""
+        file.seek(self.offset)
+        data = file.read(CHUNK)
+        found, end = self._parser.parse(data)
+        if not end:
+            length = header_length(data, 0)
+            if length == -2:
+                return self._search(file, size)
+            whole = 16 + length
+            if length < 0 or self.offset + whole > size:
+                return 0  # the writer is not done with it
+            if length <= LARGEST:
+                file.seek(self.offset)
+                found, end = self._parser.parse(file.read(whole))
+                if not end:
+                    return 0  # the file shrinks
+            else:
+                end = whole
+        self._go_to(self.offset + end)
+        for tag, columns in found.items():
+            self._give(tag, columns, points)
+        return len(data)
+
+    def _give(self, tag: str, columns: Columns, points: Dict[str, Columns]) -> None:
+        walls = columns[1]
+        if walls[0] <= self._repeats_until:
+            fresh = [index for index, wall in enumerate(walls) if not wall <= self._repeats_until]
+            columns = (
+                array("q", [columns[0][index] for index in fresh]),
+                array("d", [columns[1][index] for index in fresh]),
+                array("d", [columns[2][index] for index in fresh]),
+            )
+            if not fresh:
+                return
+        self._newest = max(self._newest, columns[1][-1])
+        if tag in points:
+            for have, came in zip(points[tag], columns):
+                have.extend(came)
+        else:
+            points[tag] = columns
+
+    def _search(self, file: BinaryIO, size: int) -> int:
+        """Looks for the next record after a bad header; returns how many bytes of work that was, 0 if none is left."""
+        if self._bad_polls < self._patience:
+            self._bad_polls += 1
+            self.stuck = True
+            return 0
+        start = max(self._searched, self.offset + 1)
+        file.seek(start)
+        data = file.read(CHUNK)
+        for match in _LIKELY.finditer(data):
+            at = match.start()
+            length = header_length(data, at)
+            if length < 0:
+                continue
+            self._searched = start + at
+            if self._searched + 16 + length > size:
+                return 0  # the writer is not done with it
+            file.seek(self._searched)
+            record = file.read(16 + length)
+            if masked(record[12:-4]) == _WORD.unpack(record[-4:])[0]:
+                self.lost += self._searched - self.offset
+                self._go_to(self._searched)
+                return at + 1
+        self._searched = start + max(len(data) - 11, 0)
+        return len(data) if self._searched + 11 < size else 0
+
+
+def read(path: str) -> Dict[str, Columns]:
+    """All points of an event file by tag: (steps int64, wall times in Unix seconds, values), each of shape (points,).
+
+    Raises ``OSError``.
+    """
+    return EventFile(path, patience=0).poll()
+
+
+def _no_template() -> _Template:
+    """What stands for the last template before there is one: it matches nothing."""
+    return _Template(b"\xff" * 64, 1, event.Scalar(b"", 0.0, 20, "f"), (array("q"), array("d"), array("d")))
