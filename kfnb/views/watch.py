@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from kfnb import portal
-from kfnb.events import JobEvent
+from kfnb.events import Batch, JobEvent, LogLine
 from kfnb.job import Job
 from kfnb.state import JobState
 
@@ -28,16 +28,21 @@ class View(Protocol):
         ...
 
 
-async def watch(job: Job, view: View) -> JobState:
-    """Show ``job`` in ``view`` from its beginning to its end, whichever loop this runs on. Returns the last state.
+async def watch(job: Job, view: View, state: JobState, *, rank: int | None = None) -> None:
+    """Show ``job`` in ``view`` until its end, whichever loop this runs on, folding its stream into ``state``.
 
-    Cancelling it stops the watching and does nothing to the job.
+    Goes on from ``state.cursor``; with ``rank``, lines of other ranks are left out. Cancelling it stops the watching
+    and does nothing to the job.
     """
-    state, lock = JobState(), threading.Lock()
+    lock = threading.Lock()
 
     async def follow() -> None:
-        async with contextlib.aclosing(job.astream()) as stream:  # type: ignore[type-var]
+        async with contextlib.aclosing(job.astream(state.cursor)) as stream:  # type: ignore[type-var]
             async for batch in stream:
+                if rank is not None:
+                    batch = Batch(
+                        [e for e in batch.events if not isinstance(e, LogLine) or e.rank == rank], batch.cursor
+                    )
                 with lock:
                     state.fold(batch)
                     view.batch(state, batch.events)
@@ -51,4 +56,3 @@ async def watch(job: Job, view: View) -> JobState:
         await following
     finally:
         following.cancel()
-    return state

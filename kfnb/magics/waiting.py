@@ -1,0 +1,150 @@
+"""Waiting for a job in a cell: show it, bring its results, and let go of it when interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import sys
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+from kfnb import portal
+from kfnb.errors import KfnbError
+from kfnb.events import Phase
+from kfnb.job import Job, raise_unless_succeeded
+from kfnb.magics import attended
+from kfnb.state import JobState
+from kfnb.views import words
+from kfnb.views.notebook import NotebookView
+from kfnb.views.terminal import TerminalView
+from kfnb.views.watch import watch
+from kfnb.views.words import Line
+
+T = TypeVar("T")
+
+#: Seconds between two updates where nobody looks on: each one is work for the program that runs the notebook.
+_UNATTENDED_PERIOD = 2.0
+
+
+class Detached(KfnbError):
+    """The user interrupted the wait; a job that was started goes on. Raised so that "Run all" halts here."""
+
+    exit_code = 130
+
+    def _render_traceback_(self) -> list[str]:
+        return [self.what]
+
+
+def blocking(work: Coroutine[Any, Any, T]) -> T:
+    """Run a magic's coroutine where the cell cannot await. An interrupt cancels it, and what that raises is raised."""
+    started: list[asyncio.Task[Any] | None] = []
+
+    async def noted() -> T:
+        started.append(asyncio.current_task())
+        return await work
+
+    future = asyncio.run_coroutine_threadsafe(noted(), portal.loop())
+    try:
+        return _result(future)
+    except KeyboardInterrupt:
+        if not started or started[0] is None:
+            future.cancel()
+            raise
+        portal.loop().call_soon_threadsafe(started[0].cancel)
+        try:
+            return _result(future)
+        except concurrent.futures.CancelledError:
+            raise KeyboardInterrupt from None
+
+
+def _result(future: concurrent.futures.Future[T]) -> T:
+    while not future.done():
+        # short waits: one without an end would hold an interrupt back
+        concurrent.futures.wait([future], timeout=0.2)
+    return future.result()
+
+
+async def before_start(work: Coroutine[Any, Any, T]) -> T:
+    """Await what comes before anything is started."""
+    try:
+        return await portal.wait(work)
+    except asyncio.CancelledError:
+        raise Detached("Interrupted: nothing was started.") from None
+
+
+async def submitted(work: Coroutine[Any, Any, Job], lives_until: tuple[int, float] | None) -> Job:
+    """A submission that an interrupt does not cut in the middle: it is finished, and then detached from."""
+    submission = asyncio.ensure_future(portal.wait(work))
+    try:
+        return await asyncio.shield(submission)
+    except asyncio.CancelledError:
+        job = await submission
+        raise Detached(words.detached(job.id, until_kernel_ends=lives_until is not None)) from None
+
+
+async def show(shell: Any, job: Job, *, notes: Sequence[str] = (), lives_until: tuple[int, float] | None = None) -> Job:
+    """Show ``job`` until its end and assign its results in the notebook.
+
+    Raises ``JobFailed`` and its kin, ``Detached`` when interrupted, ``KfnbError`` where a result could not be brought.
+    """
+    record = await portal.wait(job.arecord())
+    view, state = _view(shell, job, notes), JobState()
+    try:
+        await watch(job, view, state)
+        footer, missing = await _results(shell, job, state, record.spec.out)
+    except asyncio.CancelledError:
+        raise _let_go(view, state, job, record, lives_until) from None
+    _finish(view, state, footer, record)
+    raise_unless_succeeded(job, state.phase, state.reason, state.failure)
+    if missing:
+        raise KfnbError(
+            f"{job.id} succeeded, and {missing}.",
+            fix="Put into --out only values that travel: JSON, numpy, tensors, state dicts and modules, dataclasses.",
+        )
+    return job
+
+
+async def follow_log(shell: Any, job: Job, rank: int | None) -> None:
+    """Show ``job`` until its end, with the lines of one rank or of all."""
+    view, state = _view(shell, job, (), rank), JobState()
+    try:
+        await watch(job, view, state, rank=rank)
+    except asyncio.CancelledError:
+        raise _let_go(view, state, job, None, None) from None
+    _finish(view, state, [], None)
+
+
+def _view(shell: Any, job: Job, notes: Sequence[str], rank: int | None = None) -> NotebookView | TerminalView:
+    if getattr(shell, "kernel", None) is not None:
+        return NotebookView(job.id, notes=notes, period=0.0 if attended.until() is None else _UNATTENDED_PERIOD)
+    view = TerminalView(sys.stdout, job.id, rank=rank)
+    view.finish(notes)
+    return view
+
+
+def _let_go(view: NotebookView | TerminalView, state: JobState, job: Job, record: Any, lives_until: Any) -> Detached:
+    said = words.detached(job.id, until_kernel_ends=lives_until is not None)
+    _finish(view, state, [Line("info", said)], record)
+    return Detached(said)
+
+
+def _finish(view: NotebookView | TerminalView, state: JobState, footer: list[Line], record: Any) -> None:
+    if isinstance(view, NotebookView):
+        view.finish(state, footer, record)
+    else:
+        view.finish([line.text for line in footer])
+
+
+async def _results(shell: Any, job: Job, state: JobState, names: Sequence[str]) -> tuple[list[Line], str]:
+    """Assign rank 0's values. Returns the sentences that say so, and why those are missing that did not come."""
+    if not names or state.phase is not Phase.SUCCEEDED:
+        return [], ""
+    values, errors = await portal.wait(job.aresults())
+    shell.user_ns.update(values)
+    footer = []
+    if values:
+        total = f" ({words.size(state.result.bytes)})" if state.result else ""
+        footer.append(Line("info", f"Assigned in the notebook: {', '.join(sorted(values))}{total}"))
+    problems = [f"`{name}` could not be brought back: {errors[name]}" for name in sorted(errors)]
+    footer += [Line("warning", problem) for problem in problems]
+    return footer, "; ".join(problems)
