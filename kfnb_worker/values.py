@@ -486,7 +486,7 @@ class _Unpickler(pickle.Unpickler):
 
 def is_late(entry: Mapping[str, Any]) -> bool:
     """Whether the value needs definitions of the job, so that it is built after those have run."""
-    return "pickle" in entry or bool(entry["classes"])
+    return any(name.startswith("__main__:") for name in entry["classes"])
 
 
 def decode(directory: str, *, late: Optional[bool] = None, main: Optional[Mapping[str, Any]] = None) -> Dict[str, Any]:
