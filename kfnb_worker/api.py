@@ -1,0 +1,111 @@
+"""What user code in a job says and asks (see ``kfnb_worker``). Cheap to call in every step; never fails a training."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any, ContextManager, Dict, List, Optional, Tuple
+
+from kfnb_worker import signals
+from kfnb_worker.channel import channel
+
+PROGRESS_SECONDS = 0.1
+
+_progressed = 0.0
+
+
+def rank() -> int:
+    """This process's number among all of the job, from 0."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def world_size() -> int:
+    """How many processes the job has."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def local_rank() -> int:
+    """This process's number on its node, from 0: ``torch.device("cuda", kf.local_rank())``."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def node_rank() -> int:
+    """The number of this process's node, from 0."""
+    return int(os.environ.get("NODE_RANK", os.environ.get("GROUP_RANK", "0")))
+
+
+def logdir() -> Path:
+    """Where TensorBoard event files are written to be seen live; ``runs`` in the current directory outside of a job."""
+    path = Path(os.environ.get("KFNB_LOGDIR") or "runs")
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def stopping() -> bool:
+    """Whether the job was asked to stop: save and leave the loop.
+
+    Code that asks gets no SystemExit at SIGTERM; it has the job's grace (seconds) to come to its end.
+    """
+    return signals.stopping()
+
+
+def log(step: int, **scalars: Any) -> None:
+    """Tell scalars of this rank: ``kf.log(step, loss=loss, lr=0.1)``; ``**{"train/loss": loss}`` for other names.
+
+    Values are numbers, numpy scalars or tensors of one element; NaN and infinities are points too. Raises ``TypeError`` or
+    ``ValueError`` for what is no number. Outside of a job it only checks that.
+    """
+    step, now = int(step), time.time()
+    points: Dict[str, Tuple[List[int], List[float], List[Any]]] = {}
+    for tag, value in scalars.items():
+        if isinstance(value, (str, bytes)):
+            raise TypeError("kf.log: %s is %r; a number is needed" % (tag, value))
+        number = float(value)
+        if not math.isfinite(number):
+            packed: Any = "nan" if number != number else "inf" if number > 0 else "-inf"
+        else:
+            packed = number
+        points[tag] = ([step], [now], [packed])
+    client = channel()
+    if client is not None and points:
+        client.send({"e": "s", "r": rank(), "p": points})
+
+
+def progress(done: float, total: Optional[float] = None, unit: str = "") -> None:
+    """Tell how far this rank is: ``done`` of ``total`` units. Told at most ten times a second, and at the end."""
+    global _progressed
+    now = time.time()
+    if now - _progressed < PROGRESS_SECONDS and (total is None or done < total):
+        return
+    _progressed = now
+    client = channel()
+    if client is not None:
+        amount = None if total is None else float(total)
+        client.send({"e": "progress", "r": rank(), "done": float(done), "total": amount, "unit": unit, "t": now})
+
+
+def precision() -> Optional[str]:
+    """The precision asked for: "bf16", "fp16", "fp32"; None where nothing was."""
+    return os.environ.get("KFNB_PRECISION") or None
+
+
+def autocast(device: Optional[str] = None) -> ContextManager[Any]:
+    """``with kf.autocast():`` torch's autocast in the precision asked for; nothing for none and fp32.
+
+    ``device`` is torch's device type; by default "cuda" where there is one, else "cpu".
+    """
+    import contextlib
+
+    asked = precision()
+    if asked in (None, "fp32"):
+        return contextlib.nullcontext()
+    import torch
+
+    types = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    if asked not in types:
+        raise ValueError("precision %r has no autocast; there are bf16, fp16 and fp32" % asked)
+    kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    manager: ContextManager[Any] = torch.autocast(kind, dtype=types[asked])
+    return manager
