@@ -54,8 +54,8 @@ def stopping() -> bool:
 def log(step: int, **scalars: Any) -> None:
     """Tell scalars of this rank: ``kf.log(step, loss=loss, lr=0.1)``; ``**{"train/loss": loss}`` for other names.
 
-    Values are numbers, numpy scalars or tensors of one element; NaN and infinities are points too. Raises ``TypeError`` or
-    ``ValueError`` for what is no number. Outside of a job it only checks that.
+    Values are numbers, numpy scalars or tensors of one element; NaN and infinities are points too. Raises
+    ``TypeError`` or ``ValueError`` for what is no number. Outside of a job it only checks that.
     """
     step, now = int(step), time.time()
     points: Dict[str, Tuple[List[int], List[float], List[Any]]] = {}

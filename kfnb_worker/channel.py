@@ -1,6 +1,6 @@
 """The channel between the processes of a rank and their node's worker: JSON lines over a Unix socket.
 
-The worker serves it (``Server``); whatever runs in a rank, spawned and forked children too, speaks through ``channel()``.
+The worker serves it (``Server``); what runs in a rank, spawned and forked children too, speaks through ``channel()``.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Client:
             time.sleep(0.01)
 
     def ask(self, message: Message, seconds: float) -> Message:
-        """Send and wait for the answer. Raises ``OSError`` when the worker is gone, ``TimeoutError`` after ``seconds``."""
+        """Send and wait for the answer. Raises ``OSError`` (``TimeoutError`` after ``seconds``) where none comes."""
         with self._lock:
             self.send(message)
             deadline = time.monotonic() + seconds

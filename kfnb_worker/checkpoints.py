@@ -6,7 +6,7 @@
     ...
     folder = kf.latest()                      # None, or the newest complete one
 
-What is being written is ``step-N.partial``; ``commit`` waits for all ranks, puts the marker in and renames it to ``step-N``.
+What is being written is ``step-N.partial``; ``commit`` waits for all ranks, puts the marker in and renames it.
 """
 
 from __future__ import annotations

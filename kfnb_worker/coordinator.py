@@ -1,10 +1,11 @@
 """The nodes of a job agree: who is there, when ranks start, which failed first, when all of them end.
 
-The worker of node 0 runs the ``Coordinator``; every worker, node 0's too, talks to it as a ``Member``. JSON lines over
-TCP, each connection opened by a message with the job's token. Other clients say ``stacks`` or ``stop`` there and get one
-line back: ``{"ok": true}`` or ``{"error": "..."}``.
+The worker of node 0 runs the ``Coordinator``; every worker, node 0's too, talks to it as a ``Member``. JSON lines
+over TCP, each connection opened by a message with the job's token. Other clients say ``stacks`` or ``stop`` there and
+get one line back: ``{"ok": true}`` or ``{"error": "..."}``.
 
-From a node: join, pids (of its ranks), failed, finished (all its ranks ended well), ended (as told by restart or stop), barrier, stop, beat.
+From a node: join, pids (of its ranks), failed, finished (all its ranks ended well), ended (as told by restart or stop),
+barrier, stop, beat.
 To a node: start, restart, stop, end, stacks, release (a barrier), beat, refused.
 """
 

@@ -47,7 +47,7 @@ def _is_free(port: int) -> bool:
 
 
 def interface_to(address: str) -> Optional[str]:
-    """The name of the interface whose address this machine has towards ``address`` (IP); None where it cannot be told."""
+    """The name of the interface that reaches the IP ``address``; None where that cannot be told."""
     try:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -92,7 +92,7 @@ def rank_environment(
     master: str,
     port: int,
 ) -> Dict[str, str]:
-    """All variables of local rank ``local`` of ``node``: this process's, the plan's and secret's, then the contract's."""
+    """All variables of local rank ``local``: this process's, the plan's and secret's, then torch's and ours."""
     procs, nodes = plan["procs"], plan["nodes"]
     rank = node * procs + local
     env = dict(os.environ)

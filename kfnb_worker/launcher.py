@@ -1,17 +1,14 @@
-"""The worker of one node: it unpacks the code, joins the other nodes, runs this node's ranks, and tells what happens."""
+"""The worker of one node: unpacks the code, joins the other nodes, runs this node's ranks, and tells what happens."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
-import re
 import shutil
 import signal
 import socket
 import stat
-import sys
 import tempfile
 import time
 import traceback
@@ -20,6 +17,7 @@ from typing import Any, Dict, List, Optional
 from kfnb_worker import channel, wire
 from kfnb_worker.coordinator import Coordinator, is_consequence
 from kfnb_worker.environment import rank_environment
+from kfnb_worker.files import read_json, told_outcome, write_json, write_termination
 from kfnb_worker.forked import Forked, unpack
 from kfnb_worker.loop import READ, Loop
 from kfnb_worker.member import Member
@@ -37,7 +35,6 @@ FAILED_GRACE = 2.0
 #: How long a stopped worker waits for the coordinator's word, and node 0 for the others to hear the last one.
 LAST_WORD_SECONDS = 5.0
 FLUSH_SECONDS = 10.0
-TERMINATION_BYTES = 4096
 
 Message = Dict[str, Any]
 
@@ -53,7 +50,7 @@ class Worker:
         self._code = os.path.join(self._dir, "code")
         os.makedirs(os.path.join(self._dir, "stacks"), exist_ok=True)
         os.makedirs(plan["logdir"], exist_ok=True)
-        secret = _read_json(plan["secret"]) if plan.get("secret") else {}
+        secret = read_json(plan["secret"]) if plan.get("secret") else {}
         self._token: Optional[str] = secret.get("token")
         self._secret_env: Dict[str, str] = secret.get("env", {})
         self._sockets = tempfile.mkdtemp(prefix="kfnb-")  # short: a Unix socket's path has some 100 bytes
@@ -83,7 +80,7 @@ class Worker:
             self._loop.run()
         except Exception as error:
             self._internal(error)
-        self._output.record({"e": "end", "outcome": _told(self._outcome), "a": self._attempt, "t": time.time()})
+        self._output.record({"e": "end", "outcome": told_outcome(self._outcome), "a": self._attempt, "t": time.time()})
         self._output.finish(FLUSH_SECONDS)
         self._guard.dismiss()
         os.waitpid(self._guard.pid, 0)
@@ -136,7 +133,7 @@ class Worker:
         return unpack(self.plan["bundle"], self.plan["bundle_sha256"], self._code)
 
     def _clean(self) -> str:
-        """Remove what a commit that was interrupted has left; no rank runs now, and none will before all nodes did this."""
+        """Remove what an interrupted commit left: no rank runs now, and none will before all nodes did this."""
         from kfnb_worker.checkpoints import clean
 
         clean(self.plan["checkpoints"])
@@ -170,7 +167,7 @@ class Worker:
             "ranks": [{"rank": rank.number, "pid": rank.pid, "started": rank.started} for rank in ranks],
             "t": time.time(),
         }
-        _write_json(os.path.join(self._dir, "state.json"), state)
+        write_json(os.path.join(self._dir, "state.json"), state)
 
     def _set_state(self, state: str) -> None:
         self._state = state
@@ -311,7 +308,8 @@ class Worker:
                 self._ranks.reap(pid, status)
 
     def _exited(self, rank: Rank) -> None:
-        assert self._ranks is not None and rank.code is not None
+        assert self._ranks is not None
+        assert rank.code is not None
         self._channel.drain()
         self._record_rank(rank, "exited")
         if self._state != "running" or self._outcome:
@@ -460,41 +458,8 @@ class Worker:
             self._ranks.kill()  # the guard ends the rest
 
 
-def _told(outcome: str) -> str:
-    return "failed" if outcome == "lost" else outcome
-
-
 def _same(one: Message, other: Message) -> bool:
     return (one["r"], one["node"], one["a"]) == (other["r"], other["node"], other["a"])
-
-
-def write_termination(path: str, outcome: str, failure: Optional[Message]) -> None:
-    """At most 4096 bytes: what Kubernetes keeps of a container's termination message."""
-    content = {**(failure or {}), "outcome": _told(outcome)}
-    trace = str(content.get("traceback", ""))
-    while len(wire.dump(content)) > TERMINATION_BYTES:
-        if trace:
-            trace = trace[len(trace) // 4 + 1 :]  # the end of a traceback says most
-            content["traceback"] = "..." + trace if trace else ""
-        else:
-            content["message"] = str(content["message"])[: len(str(content["message"])) * 3 // 4]
-    _write_json(path, content)
-
-
-def _read_json(path: str) -> Dict[str, Any]:
-    with open(path, encoding="utf-8") as source:
-        content: Dict[str, Any] = json.load(source)
-    return content
-
-
-def _write_json(path: str, content: Dict[str, Any]) -> None:
-    """Whole or not at all; a full disk is no reason to stop."""
-    try:
-        with open(path + ".new", "wb") as out:
-            out.write(wire.dump(content))
-        os.replace(path + ".new", path)
-    except OSError:
-        pass
 
 
 def main(arguments: List[str]) -> int:
@@ -503,9 +468,7 @@ def main(arguments: List[str]) -> int:
     parser.add_argument("plan", help="plan.json of the job")
     parser.add_argument("--node", type=int, required=True, help="this node's number, from 0")
     chosen = parser.parse_args(arguments)
-    plan = _read_json(chosen.plan)
-    if not 0 <= chosen.node < plan["nodes"] or not re.fullmatch(r"[\w.-]+", plan["job"]):
+    plan = read_json(chosen.plan)
+    if not 0 <= chosen.node < plan["nodes"]:
         parser.error("there is no node %d in job %s of %d nodes" % (chosen.node, plan["job"], plan["nodes"]))
-    if sys.version_info < (3, 8):
-        parser.error("Python 3.8 or newer is needed; this is %s" % platform.python_version())
     return Worker(plan, chosen.node).run()

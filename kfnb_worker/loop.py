@@ -7,7 +7,7 @@ import os
 import selectors
 import signal
 import time
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Set, Tuple
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -77,7 +77,7 @@ class Loop:
         signal.signal(number, _ignore)
 
     def _signalled(self) -> None:
-        numbers = set()
+        numbers: Set[int] = set()
         try:
             while True:
                 numbers.update(os.read(self._wake_read, 4096))
@@ -94,18 +94,22 @@ class Loop:
         """Run until ``stop``. Exceptions of callbacks come out of here."""
         self._running = True
         timers = self._timers
-        while self._running:
+        while self.running:
             now = time.monotonic()
-            while timers and timers[0][0] <= now and self._running:
+            while timers and (timers[0][0] <= now or timers[0][2].cancelled):
                 heapq.heappop(timers)[2].fire()
-            while timers and timers[0][2].cancelled:
-                heapq.heappop(timers)
-            if not self._running:
-                break
+                if not self.running:
+                    return
             timeout = max(0.0, timers[0][0] - time.monotonic()) if timers else None
             for key, _ in self._selector.select(timeout):
-                if self._running and key.fd in self._selector.get_map():
+                if key.fd in self._selector.get_map():
                     key.data()
+                    if not self.running:
+                        return
+
+    @property
+    def running(self) -> bool:
+        return self._running
 
     def close(self) -> None:
         """Let go of the loop's own descriptors and of the signals."""

@@ -103,8 +103,8 @@ class Peer:
 class Member:
     """Connects to the coordinator, joins, and passes on what it says: ``receive(message)``.
 
-    ``lost(why)`` is called once when the coordinator cannot be reached in ``seconds``, or is gone; ``note(text)`` now and
-    then while it is waited for.
+    ``lost(why)`` is called once when the coordinator cannot be reached in ``seconds``, or is gone; ``note(text)`` now
+    and then while it is waited for.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""No process is left behind: finding and ending whatever the ranks of a node started, however the worker itself ends."""
+"""No process is left behind: finding and ending what the ranks of a node started, however the worker itself ends."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from typing import Dict, Iterable, List, Set
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -49,25 +50,21 @@ def descendants(roots: Iterable[int]) -> Set[int]:
 
 def kill(pids: Iterable[int]) -> None:
     for pid in pids:
-        try:
+        with suppress(OSError):
             os.kill(pid, signal.SIGKILL)
-        except OSError:
-            pass
 
 
 def kill_group(leader: int) -> None:
     """SIGKILL to what is left of a rank's process group; its leader may be gone."""
-    try:
+    with suppress(OSError):
         os.killpg(leader, signal.SIGKILL)
-    except OSError:
-        pass
 
 
 class Guard:
     """A forked child that outlives the worker for a moment: where the worker is killed, it ends the ranks.
 
-    It knows what to end by the ``mark`` ("NAME=VALUE" in the environment of every process of this worker's ranks), and by
-    the process groups it was told of. It is made before the worker has grown, and sleeps in a read all its life.
+    It knows what to end by the ``mark`` ("NAME=VALUE" in the environment of all processes of this worker's ranks), and
+    by the process groups it was told of. It is made before the worker has grown, and sleeps in a read all its life.
     """
 
     def __init__(self, mark: str) -> None:
@@ -89,10 +86,8 @@ class Guard:
         self._tell(b"-%d\n" % leader)
 
     def _tell(self, line: bytes) -> None:
-        try:
+        with suppress(OSError):  # the guard was killed: then the worker has to do alone
             os.write(self._write, line)
-        except OSError:
-            pass  # the guard was killed: then the worker has to do alone
 
     def dismiss(self) -> None:
         """All is ended."""
@@ -114,7 +109,7 @@ def _guard(read: int, mark: bytes) -> None:
         if not data:
             break
         told += data
-    leaders = set()
+    leaders: Set[int] = set()
     for line in told.split():
         (leaders.add if line[:1] == b"+" else leaders.discard)(int(line[1:]))
     deadline = time.monotonic() + 5.0

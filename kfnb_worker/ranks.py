@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from kfnb_worker import wire
@@ -35,7 +36,7 @@ class Rank:
 class Ranks:
     """All ranks of this node in one attempt.
 
-    ``exited(rank)`` is called for each that ends, after its last output. ``end`` ends them all, and whatever they started.
+    ``exited(rank)`` is called for each that ends, after its last output. ``end`` ends them all, and what they started.
     """
 
     def __init__(self, loop: Loop, output: Output, guard: Guard, exited: Callable[[Rank], None]) -> None:
@@ -148,10 +149,8 @@ class Ranks:
 
 
 def _signal(pid: int, number: int) -> None:
-    try:
+    with suppress(OSError):
         os.kill(pid, number)
-    except OSError:
-        pass
 
 
 def signal_name(number: int) -> str:

@@ -35,8 +35,8 @@ PAUSE_SECONDS = 0.02
 class Output:
     """Numbers, frames and writes lines and records to a descriptor.
 
-    A slow reader stops the ranks (as any full pipe does) and never the worker's loop; a disk that is full stops nothing:
-    what cannot be kept is counted, and a ``lost`` record says so once there is room again.
+    A slow reader stops the ranks (as any full pipe does) and never the worker's loop; a full disk stops nothing: what
+    cannot be kept is counted, and a ``lost`` record says so once there is room again.
     """
 
     def __init__(self, loop: Loop, fd: int = 1) -> None:

@@ -1,0 +1,44 @@
+"""The small JSON files of a node: its plan, its state, and how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from typing import Any, Dict, Optional
+
+from kfnb_worker import wire
+
+TERMINATION_BYTES = 4096
+
+
+def told_outcome(outcome: str) -> str:
+    """The outcome as clients know it: a job whose node was lost has failed, as far as this worker can tell."""
+    return "failed" if outcome == "lost" else outcome
+
+
+def write_termination(path: str, outcome: str, failure: Optional[Dict[str, Any]]) -> None:
+    """At most 4096 bytes: what Kubernetes keeps of a container's termination message."""
+    content = {**(failure or {}), "outcome": told_outcome(outcome)}
+    trace = str(content.get("traceback", ""))
+    while len(wire.dump(content)) > TERMINATION_BYTES:
+        if trace:
+            trace = trace[len(trace) // 4 + 1 :]  # the end of a traceback says most
+            content["traceback"] = "..." + trace if trace else ""
+        else:
+            content["message"] = str(content["message"])[: len(str(content["message"])) * 3 // 4]
+    write_json(path, content)
+
+
+def read_json(path: str) -> Dict[str, Any]:
+    with open(path, encoding="utf-8") as source:
+        content: Dict[str, Any] = json.load(source)
+    return content
+
+
+def write_json(path: str, content: Dict[str, Any]) -> None:
+    """Whole or not at all; a full disk is no reason to stop."""
+    with suppress(OSError):
+        with open(path + ".new", "wb") as out:
+            out.write(wire.dump(content))
+        os.replace(path + ".new", path)
