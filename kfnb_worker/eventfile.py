@@ -44,8 +44,22 @@ class _Template:
     """The bytes that all records of a tag with one length of step share, and where the others stand."""
 
     __slots__ = (
-        "size", "head", "middle", "at_middle", "tail", "at_tail", "unpack", "high", "base",
-        "step", "wall", "value", "sums", "checks", "zeros", "following",
+        "at_middle",
+        "at_tail",
+        "base",
+        "checks",
+        "following",
+        "head",
+        "high",
+        "middle",
+        "size",
+        "step",
+        "sums",
+        "tail",
+        "unpack",
+        "value",
+        "wall",
+        "zeros",
     )  # fmt: skip
 
     def __init__(self, record: bytes, step_bytes: int, scalar: event.Scalar, columns: Columns) -> None:
@@ -98,7 +112,7 @@ class Parser:
         """
         bad_data = self.bad_data
         end = self._scan(data)
-        if not all([template.sound() for template in self._templates.values() if template.sums]):
+        if [template for template in self._templates.values() if template.sums and not template.sound()]:
             self._drain()
             self.bad_data = bad_data
             end = self._scan_singly(data)
@@ -191,22 +205,26 @@ class Parser:
             self.bad_data += 1
             return None
         for scalar in scalars:
-            tag = scalar.tag.decode("utf-8", "backslashreplace")
-            columns = self._columns.get(tag)
-            if columns is None:
-                columns = self._columns[tag] = array("q"), array("d"), array("d")
-            columns[0].append(step)
-            columns[1].append(wall)
-            columns[2].append(scalar.value)
+            steps, walls, values = self._columns_of(scalar)
+            steps.append(step)
+            walls.append(wall)
+            values.append(scalar.value)
         if not step_bytes or not scalars or not scalars[0].kind:
             return None
-        template = _Template(data[offset:stop], step_bytes, scalars[0], columns)
+        template = _Template(data[offset:stop], step_bytes, scalars[0], self._columns_of(scalars[0]))
         self._templates[template.head + template.middle] = template
         layouts = self._layouts.setdefault(template.head, [])
         layout = (template.at_middle, template.at_middle + len(template.middle))
         if layout not in layouts:
             layouts.append(layout)
         return template
+
+    def _columns_of(self, scalar: event.Scalar) -> Columns:
+        tag = scalar.tag.decode("utf-8", "backslashreplace")
+        columns = self._columns.get(tag)
+        if columns is None:
+            columns = self._columns[tag] = array("q"), array("d"), array("d")
+        return columns
 
 
 def record_end(data: bytes, offset: int) -> int:
@@ -220,9 +238,10 @@ def header_length(data: bytes, offset: int) -> int:
     """The length of the data of the record at ``offset``: -1 where the header is incomplete, -2 where it is bad."""
     if len(data) - offset < 12:
         return -1
+    length: int
     length, check = _HEADER.unpack_from(data, offset)
     good = masked(data[offset : offset + 8]) == check
-    return int(length) if good else -2
+    return length if good else -2
 
 
 class EventFile:
@@ -241,8 +260,19 @@ class EventFile:
     """
 
     __slots__ = (
-        "path", "offset", "more", "stuck", "lost", "created",
-        "_parser", "_patience", "_head", "_bad_polls", "_searched", "_newest", "_repeats_until",
+        "_bad_polls",
+        "_head",
+        "_newest",
+        "_parser",
+        "_patience",
+        "_repeats_until",
+        "_searched",
+        "created",
+        "lost",
+        "more",
+        "offset",
+        "path",
+        "stuck",
     )  # fmt: skip
 
     def __init__(self, path: str, parser: Optional[Parser] = None, patience: int = PATIENCE) -> None:
@@ -327,11 +357,13 @@ class EventFile:
             if not fresh:
                 return
         self._newest = max(self._newest, columns[1][-1])
-        if tag in points:
-            for have, came in zip(points[tag], columns):
-                have.extend(came)
-        else:
+        if tag not in points:
             points[tag] = columns
+            return
+        steps, walls, values = points[tag]
+        steps.extend(columns[0])
+        walls.extend(columns[1])
+        values.extend(columns[2])
 
     def _search(self, file: BinaryIO, size: int) -> int:
         """Looks for the next record after a bad header; returns how many bytes of work that was, 0 if none is left."""

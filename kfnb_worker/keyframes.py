@@ -27,7 +27,7 @@ class _Point(NamedTuple):
 class _Buckets:
     """Consecutive points in buckets, of each of which only the extremes are kept."""
 
-    __slots__ = ("steps", "walls", "values", "ends", "counts")
+    __slots__ = ("counts", "ends", "steps", "values", "walls")
 
     def __init__(self) -> None:
         self.steps, self.walls, self.values = array("q"), array("d"), array("d")
@@ -65,17 +65,18 @@ class _Buckets:
         keep = next((index for index, have in enumerate(self.steps) if have >= step), len(self.steps))
         del self.steps[keep:], self.walls[keep:], self.values[keep:]
         whole = sum(1 for end in self.ends if end <= keep)
+        start = self.ends[whole - 1] if whole else 0
+        if start < keep:  # a part of a bucket stays, and as large a part of its count
+            self.counts[whole] = max(self.counts[whole] * (keep - start) // (self.ends[whole] - start), keep - start)
+            self.ends[whole] = keep
+            whole += 1
         del self.ends[whole:], self.counts[whole:]
-        rest = keep - (self.ends[-1] if whole else 0)
-        if rest:
-            self.ends.append(keep)
-            self.counts.append(rest)
 
 
 class _Extremes:
     """The lowest, the highest and the first non-finite point of a bucket."""
 
-    __slots__ = ("lowest", "highest", "odd")
+    __slots__ = ("highest", "lowest", "odd")
 
     def __init__(self) -> None:
         self.lowest: Optional[_Point] = None
@@ -108,7 +109,7 @@ class _Curve:
     First and last point, lowest and highest, and the first non-finite one are always among those kept.
     """
 
-    __slots__ = ("attempt", "closed", "open", "stride", "filled", "last")
+    __slots__ = ("attempt", "closed", "filled", "last", "open", "stride")
 
     def __init__(self, attempt: int) -> None:
         self.attempt = attempt
@@ -140,7 +141,7 @@ class _Curve:
     def _opened(self) -> List[_Point]:
         """The points of the open bucket that are worth keeping, the last one among them."""
         points = self.open.points()
-        return points + [self.last] if self.last and self.last not in points else points
+        return [*points, self.last] if self.last and self.last not in points else points
 
     def restart(self, attempt: int, step: int) -> None:
         """A newer attempt begins at ``step``: it replaces the points from there on."""

@@ -19,7 +19,7 @@ from kfnb_worker import wire
 from kfnb_worker.eventfile import CHUNK, Columns, EventFile, Parser
 
 #: Work is counted in steps of about a microsecond. One poll does little more than this.
-POLL_WORK = 20_000
+POLL_WORK = 10_000
 REST = 50e-6  # seconds of rest for each step of looking
 BYTES_A_STEP = 32
 SETTLE = 3.0  # seconds after a change in which a coarse modification time may hide another
@@ -61,25 +61,28 @@ def writer_of(name: str, this_host: str) -> _Writer:
 
 
 class _File:
-    __slots__ = ("reader", "writer", "attempt", "rank", "ours", "seen")
+    __slots__ = ("attempt", "ordinal", "ours", "placed", "rank", "reader", "seen", "writer")
 
     def __init__(self, reader: EventFile, writer: _Writer) -> None:
         self.reader = reader
         self.writer = writer
-        self.attempt: Optional[int] = None  # known once the file's first record is there
+        self.ordinal = 0  # below 0 for a file from before the job
+        # The rest is known once the first record is there, and found anew when another file takes its place.
+        self.placed = 0.0  # when that file was created
+        self.attempt = 0
         self.rank: Optional[int] = None
         self.ours = True
         self.seen: Tuple[int, int, int] = (-1, -1, -1)
 
 
 class _Directory:
-    __slots__ = ("path", "name", "files", "modified", "settles", "listed", "identity", "gone", "oldest")
+    __slots__ = ("files", "gone", "identity", "listed", "modified", "name", "oldest", "path", "settles")
 
     def __init__(self, path: str, name: str, identity: Tuple[int, int]) -> None:
         self.path = path
         self.name = name  # relative to the logdir
         self.identity = identity
-        self.files: Dict[str, _File] = {}  # in the order in which they are read
+        self.files: List[_File] = []  # in the order in which they are read
         self.modified = -1
         self.settles = self.listed = 0.0
         self.gone = False
@@ -172,7 +175,7 @@ class LogdirTailer:
             for steps in self._refresh(directory):
                 self._looked += steps
                 yield steps, []
-            for file in list(directory.files.values()):
+            for file in directory.files:
                 yield from self._read(directory, file)
         for directory in self._directories:
             if directory.gone:
@@ -210,67 +213,60 @@ class LogdirTailer:
             directory.settles = now + SETTLE
         elif now >= directory.settles and now < directory.listed + RELIST:
             return
+        known = {os.path.basename(file.reader.path) for file in directory.files}
         new: List[_File] = []
-        linked: List[Tuple[str, str]] = []
+        linked: List[str] = []
         try:
             with os.scandir(directory.path) as entries:
                 for count, entry in enumerate(entries, 1):
                     if not count % 500:
                         yield 500
-                    is_event_file = "tfevents" in entry.name
                     if entry.is_symlink():
-                        linked.append((entry.name, entry.path))
+                        linked.append(entry.path)
                     elif entry.is_dir(follow_symlinks=False):
-                        self._add_directory(entry.path, self._below(directory, entry.name))
-                    elif is_event_file and entry.name not in directory.files:
-                        new.append(self._file(entry.path, entry.name))
+                        self._add_directory(entry.path, self._below(directory, entry.path))
+                    elif "tfevents" in entry.name and entry.name not in known:
+                        new.append(self._file(entry.path))
         except OSError as error:
             self._note(directory.path, "%s cannot be read: %s" % (directory.path, error.strerror))
             return
-        for name, path in linked:
-            self._follow(directory, name, path, new)
+        for path in linked:
+            if self._leads_out(path) and os.path.isdir(path):
+                self._add_directory(path, self._below(directory, path))
+            elif self._leads_out(path) and "tfevents" in path and os.path.basename(path) not in known:
+                new.append(self._file(path))
         directory.modified, directory.listed = modified, now
         self._take_in(directory, new)
         yield 10 + 10 * len(new) + 10 * len(linked)
 
-    def _below(self, directory: _Directory, name: str) -> str:
+    def _below(self, directory: _Directory, path: str) -> str:
+        name = os.path.basename(path)
         return name if directory.name == "." else directory.name + "/" + name
 
-    def _file(self, path: str, name: str) -> _File:
-        return _File(EventFile(path, self._parser), writer_of(name, os.uname().nodename))
+    def _file(self, path: str) -> _File:
+        return _File(EventFile(path, self._parser), writer_of(os.path.basename(path), os.uname().nodename))
 
-    def _follow(self, directory: _Directory, name: str, path: str, new: List[_File]) -> None:
-        """A symbolic link is followed where it leads out of the logdir; what is inside is found by its own path."""
+    def _leads_out(self, path: str) -> bool:
+        """Whether a symbolic link leads out of the logdir; what is inside is found by its own path."""
         target, root = os.path.realpath(path), os.path.realpath(self.logdir)
-        if target == root or target.startswith(root + os.sep):
-            return
-        if os.path.isdir(target):
-            self._add_directory(path, self._below(directory, name))
-        elif "tfevents" in name and name not in directory.files and os.path.isfile(target):
-            new.append(self._file(path, name))
+        return target != root and not target.startswith(root + os.sep)
 
     def _take_in(self, directory: _Directory, new: List[_File]) -> None:
-        """Adds files of a directory: those from before the job get ordinals below 0, the newest -1."""
-        if not new:
-            return
-        room = FILES - self._files
+        """Adds files of a directory: those from before the job get ordinals below 0, the newest one the highest."""
+        room = max(FILES - self._files, 0)
         if len(new) > room:
             self._note("files", "the logdir has more than %d event files: not all are read" % FILES)
-            del new[max(room, 0) :]
+            del new[room:]
+        if not new:
+            return
         self._files += len(new)
-        new.sort(key=lambda file: (file.writer.started or 0, file.reader.path))
-        began = int(self._attempts[0][0])
-        old = [file for file in new if file.writer.started is not None and file.writer.started < began]
-        if directory.listed or not old:
-            pass
-        for file in reversed(old):
-            directory.oldest -= 1
-            file.attempt, file.ours = directory.oldest, self._leftovers
+        new.sort(key=_age, reverse=True)
         for file in new:
-            directory.files[os.path.basename(file.reader.path)] = file
-        # The points of an attempt replace those of the ones before it, which therefore have to come first.
-        order = sorted(directory.files.items(), key=lambda item: (item[1].writer.started or 0, item[0]))
-        directory.files = dict(order)
+            if file.writer.started is not None and file.writer.started < int(self._attempts[0][0]):
+                directory.oldest -= 1
+                file.ordinal = directory.oldest
+        # The points of an attempt replace those of the ones before it, which therefore have to be read first.
+        directory.files = sorted([*directory.files, *new], key=_age)
 
     def _read(self, directory: _Directory, file: _File) -> Iterator[Tuple[int, List[Dict[str, Any]]]]:
         """Reads a file to its end, a chunk at a time."""
@@ -284,19 +280,16 @@ class LogdirTailer:
             if seen == file.seen and not reader.stuck:
                 yield 5, []
                 return
-            while True:
-                before, bad = reader.offset, self._parser.bad_data
+            while file.ours:
+                offset, bad_data = reader.offset, self._parser.bad_data
                 points = reader.poll(CHUNK)
-                if self._parser.bad_data > bad:
-                    self._note("bad " + reader.path, "%s has damaged records: they are left out" % reader.path)
+                records: List[Dict[str, Any]] = []
                 if points and self._place(file):
-                    yield (
-                        20 + abs(reader.offset - before) // BYTES_A_STEP,
-                        pack(file.attempt, file.rank, directory.name, points),
-                    )
-                else:
-                    yield 20 + abs(reader.offset - before) // BYTES_A_STEP, []
-                if not reader.more or not file.ours:
+                    records = pack(file.attempt, file.rank, directory.name, points)
+                yield 20 + abs(reader.offset - offset) // BYTES_A_STEP, records
+                if self._parser.bad_data > bad_data or reader.lost:
+                    self._note("damage " + reader.path, "%s is damaged: some points are missing" % reader.path)
+                if not reader.more:
                     break
             file.seen = seen
         except FileNotFoundError:
@@ -306,22 +299,30 @@ class LogdirTailer:
             yield 5, []
 
     def _place(self, file: _File) -> bool:
-        """Finds out whose file it is; returns whether it is for this worker to report."""
-        if file.attempt is None:
-            created = file.reader.created
-            file.attempt = next(
-                (attempt for began, attempt in reversed(self._attempts) if began <= created), self._attempts[0][1]
-            )
-            host, pid = file.writer.host, file.writer.pid
-            if host not in (None, os.uname().nodename):
-                file.ours = False
-            else:
-                file.rank = None if pid is None else self._rank_of_pid(pid)
-                file.ours = self._leftovers if file.rank is None else file.rank >= 0
+        """Finds out whose file it is, once its first record is there, and so whether this worker reports it."""
+        created = file.reader.created
+        if created == file.placed:
+            return file.ours
+        file.placed = created
+        if file.ordinal < 0 and created < self._attempts[0][0]:
+            file.attempt, file.rank, file.ours = file.ordinal, None, self._leftovers
+            return file.ours
+        attempts = (attempt for began, attempt in reversed(self._attempts) if began <= created)
+        file.attempt = next(attempts, self._attempts[0][1])
+        host, pid = file.writer.host, file.writer.pid
+        if host not in (None, os.uname().nodename):
+            file.ours = False  # a node of this job on another machine, which reports it itself
+        else:
+            file.rank = None if pid is None else self._rank_of_pid(pid)
+            file.ours = self._leftovers if file.rank is None else file.rank >= 0
         return file.ours
 
 
-def pack(attempt: Optional[int], rank: Optional[int], directory: str, points: Dict[str, Columns]) -> List[Dict[str, Any]]:
+def _age(file: _File) -> Tuple[int, str]:
+    return file.writer.started or 0, file.reader.path
+
+
+def pack(attempt: int, rank: Optional[int], directory: str, points: Dict[str, Columns]) -> List[Dict[str, Any]]:
     """Points by tag as `s` records, each less than 15 KiB of JSON."""
     records: List[Dict[str, Any]] = []
     columns: Dict[str, Any] = {}
