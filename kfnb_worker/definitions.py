@@ -1,14 +1,14 @@
 """The cell's definitions without its work: what a process that the cell spawns executes in place of the cell.
 
-The child must find the cell's functions and classes, and must not train a second time. So it executes, of the cell, only
-imports, definitions and assignments of plain expressions, each under main.py's name and line. Calls are not made, apart from a
-few that only make a type or a constant. A statement that fails for want of another one is left out; whoever asks for its name
-is told why.
+The child must find the cell's functions and classes, and must not train a second time. So it executes, of the cell,
+only imports, definitions and assignments of plain expressions, each under main.py's name and line. Calls are not
+made, apart from a few that only make a type or a constant. A statement that fails for want of another one is left
+out; whoever asks for its name is told why.
 """
 
 from __future__ import annotations
-
 import __future__
+
 import ast
 import os
 import types
@@ -21,13 +21,15 @@ _TYPE_ALIAS = getattr(ast, "TypeAlias", ast.Pass)  # `type X = ...`, Python 3.12
 
 # Expressions that do nothing but give a value.
 _PLAIN = (
-    ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Name,
+    ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp,
+    ast.Name,
     ast.Attribute, ast.Subscript, ast.Slice, ast.Starred, ast.JoinedStr, ast.FormattedValue, ast.operator, ast.unaryop,
     ast.boolop, ast.cmpop, ast.expr_context, getattr(ast, "Index", ast.Slice), getattr(ast, "ExtSlice", ast.Slice),
 )  # fmt: skip
 _MAKERS = {
-    "namedtuple", "collections.namedtuple", "NamedTuple", "typing.NamedTuple", "TypedDict", "TypeVar", "typing.TypeVar", "NewType",
-    "Enum", "enum.Enum", "Path", "pathlib.Path", "torch.device", "device", "range", "dict", "list", "set", "tuple", "frozenset",
+    "namedtuple", "collections.namedtuple", "NamedTuple", "typing.NamedTuple", "TypedDict", "TypeVar", "typing.TypeVar",
+    "NewType", "Enum", "enum.Enum", "Path", "pathlib.Path", "torch.device", "device", "range", "dict", "list", "set",
+    "tuple", "frozenset",
 }  # fmt: skip
 
 
@@ -104,8 +106,8 @@ def _bound(node: ast.stmt) -> List[str]:
 
 
 def _explain(missing: Dict[str, str]) -> Callable[[str], Any]:
-    def __getattr__(name: str) -> types.ModuleType:
+    def explain(name: str) -> types.ModuleType:
         why = ": " + missing[name] if name in missing else ""
         raise AttributeError("%s is not defined in a process that the cell has spawned%s" % (name, why))
 
-    return __getattr__
+    return explain

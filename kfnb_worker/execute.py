@@ -60,11 +60,14 @@ class Code:
 
 
 def run(code_dir: str, argv: Sequence[str]) -> None:
-    """Executes the bundle unpacked in `code_dir` as `__main__`, with `sys.argv` = [main.py, *argv]. What it raises propagates."""
+    """Executes the bundle unpacked in `code_dir` as `__main__`, with `sys.argv` = [main.py, *argv].
+
+    What the code raises propagates.
+    """
     global _main
     code = Code(code_dir)
     _main = _install(code)
-    sys.argv = [code.main] + list(argv)
+    sys.argv = [code.main, *argv]
     if sys.path[:1] != [code.directory]:
         sys.path.insert(0, code.directory)
     os.environ["KFNB_CODE"] = code.directory  # where the children of a spawn find it, see kfnb_worker.spawned
@@ -72,7 +75,7 @@ def run(code_dir: str, argv: Sequence[str]) -> None:
     code.define(namespace)
     program = compile(code.source(), code.main, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     if program.co_flags & inspect.CO_COROUTINE:
-        asyncio.run(eval(program, namespace))
+        asyncio.run(eval(program, namespace))  # noqa: S307 - the user's own code
     else:
         exec(program, namespace)
 

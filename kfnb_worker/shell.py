@@ -1,6 +1,7 @@
 """What a notebook's own syntax becomes in a job: the `get_ipython()` and `display` that a translated cell calls.
 
-`kfnb.source.translate` writes the calls; each means what it means in a notebook, as far as that makes sense without one.
+`kfnb.source.translate` writes the calls; each means what it means in a notebook, as far as that makes sense without
+one.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class _Expansion(string.Formatter):
         self.names = names
 
     def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tuple[Any, str]:
-        return eval(field_name, dict(self.names)), field_name
+        return eval(field_name, dict(self.names)), field_name  # noqa: S307 - the user's own code
 
     def parse(self, format_string: Any) -> Iterator[Tuple[str, Optional[str], Optional[str], Optional[str]]]:
         for text, field, spec, conversion in super().parse(format_string):
@@ -80,25 +81,19 @@ class Shell:
 
     def system(self, command: str) -> None:
         """`!command`: its output is the rank's; its exit code is `_exit_code`, as in a notebook."""
-        self._run(expand(command, _caller()))
+        self._run(_sh(expand(command, _caller())))
 
     def getoutput(self, command: str) -> Lines:
         """`x = !command`: the lines of its stdout and stderr."""
-        _flush()
-        done = subprocess.run(
-            expand(command, _caller()),
-            shell=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        self.user_ns["_exit_code"] = done.returncode
+        done = self._run(_sh(expand(command, _caller())), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return Lines(done.stdout.decode(errors="replace").splitlines())
 
-    def _run(self, command: Any) -> None:
-        _flush()
-        done = subprocess.run(command, shell=isinstance(command, str), stdin=subprocess.DEVNULL)
+    def _run(self, command: List[str], **where: int) -> subprocess.CompletedProcess[bytes]:
+        sys.stdout.flush()  # what the cell printed comes before what its command prints
+        sys.stderr.flush()
+        done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, **where)  # type: ignore[call-overload]
         self.user_ns["_exit_code"] = done.returncode
+        return done  # type: ignore[no-any-return]
 
     def run_line_magic(self, name: str, line: str) -> Any:
         """`%name line`, for those of LINE_MAGICS."""
@@ -124,7 +119,7 @@ class Shell:
         os.chdir(os.path.expanduser(line.strip("'\"") or "~"))
 
     def _pip(self, line: str) -> None:
-        self._run([sys.executable, "-m", "pip"] + shlex.split(line))
+        self._run([sys.executable, "-m", "pip", *shlex.split(line)])
 
     @contextlib.contextmanager
     def time(self) -> Iterator[None]:
@@ -179,10 +174,8 @@ def names(namespace: Dict[str, Any]) -> Dict[str, Any]:
     return {"get_ipython": lambda: shell, "display": display}
 
 
-def _flush() -> None:
-    """What the cell printed comes before what its command prints."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+def _sh(command: str) -> List[str]:
+    return ["/bin/sh", "-c", command]
 
 
 def _now() -> Tuple[float, float, float]:

@@ -1,13 +1,14 @@
 """Values that travel: from the notebook into the job (captured), and from rank 0 back to the notebook (results).
 
-A folder holds `values.json`, the index, and `values/<i>.<k>.npy`, `values/<i>.pt`, `values/<i>.pickle`, where i is the place of
-the value's name in sorted order. The index is {"v": 1, "values": {name: entry}}; an entry is
+A folder holds `values.json`, the index, and `values/<i>.<k>.npy`, `values/<i>.pt`, `values/<i>.pickle`, where i is
+the place of the value's name in sorted order. The index is {"v": 1, "values": {name: entry}}; an entry is
 
     {"i": i, "tree": TREE, "tensors": bool, "classes": ["module:qualname", ...]}        or
     {"i": i, "pickle": {"python": "3.11", "type": "module.Class"}, "classes": [...]}
 
-TREE is JSON in which an object with the key "$" stands for what JSON lacks: `{"$": "tuple", "v": [...]}`,
-`{"$": "npy", "k": 0}`, `{"$": "tensor", "k": 0}`, and so on. Tensors of one value share one file, so that tied weights stay tied.
+TREE is JSON in which an object with the key "$" stands for what JSON lacks: `{"$": "tuple", "v": [...]}`, `{"$":
+"npy", "k": 0}`, `{"$": "tensor", "k": 0}`, and so on. Tensors of one value share one file, so that tied weights stay
+tied.
 
 Captured values are the user's own and may be pickled. Results come from a job and are never unpickled: they are read as
 hostile input. Arrays are read with allow_pickle=False, tensors with weights_only=True, and no class is looked up.
@@ -42,34 +43,34 @@ class CannotTravel(Exception):
     """A value cannot be shipped or brought back; the message is a sentence that says why."""
 
 
-# What JSON lacks and one string or list of JSON carries: type -> (tag, to JSON, from JSON).
-_ATOMS: Dict[type, Tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
-    bytes: ("bytes", lambda v: base64.b64encode(v).decode(), lambda v: base64.b64decode(v, validate=True)),
-    bytearray: ("bytearray", lambda v: base64.b64encode(v).decode(), lambda v: bytearray(base64.b64decode(v))),
-    complex: ("complex", lambda v: [repr(v.real), repr(v.imag)], lambda v: complex(float(v[0]), float(v[1]))),
-    datetime.date: ("date", lambda v: v.isoformat(), lambda v: datetime.date.fromisoformat(v)),
-    datetime.datetime: ("datetime", lambda v: _iso(v), lambda v: datetime.datetime.fromisoformat(v)),
-    datetime.time: ("time", lambda v: _iso(v), lambda v: datetime.time.fromisoformat(v)),
-    datetime.timedelta: (
-        "timedelta",
-        lambda v: [v.days, v.seconds, v.microseconds],
-        lambda v: datetime.timedelta(v[0], v[1], v[2]),
-    ),
-    decimal.Decimal: ("decimal", str, lambda v: decimal.Decimal(v)),
-    range: ("range", lambda v: [v.start, v.stop, v.step], lambda v: range(v[0], v[1], v[2])),
-    type(pathlib.Path()): ("path", str, lambda v: pathlib.Path(v)),
-}
-_FROM_JSON = {tag: decode for tag, _, decode in _ATOMS.values()}
-_SEQUENCES: Dict[type, str] = {tuple: "tuple", set: "set", frozenset: "frozenset"}
-_BUILD = {"tuple": tuple, "set": set, "frozenset": frozenset}
-
-
 def _iso(moment: Any) -> str:
     if moment.tzinfo is not None and type(moment.tzinfo) is not datetime.timezone:
         raise CannotTravel("a time with the zone %r has no plain form; use a fixed offset" % (moment.tzinfo,))
     if moment.fold:
         raise CannotTravel("a time with fold=1 has no plain form")
     return str(moment.isoformat())
+
+
+# What JSON lacks and one string or list of JSON carries: type -> (tag, to JSON, from JSON).
+_ATOMS: Dict[type, Tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    bytes: ("bytes", lambda v: base64.b64encode(v).decode(), lambda v: base64.b64decode(v, validate=True)),
+    bytearray: ("bytearray", lambda v: base64.b64encode(v).decode(), lambda v: bytearray(base64.b64decode(v))),
+    complex: ("complex", lambda v: [repr(v.real), repr(v.imag)], lambda v: complex(float(v[0]), float(v[1]))),
+    datetime.date: ("date", datetime.date.isoformat, datetime.date.fromisoformat),
+    datetime.datetime: ("datetime", _iso, datetime.datetime.fromisoformat),
+    datetime.time: ("time", _iso, datetime.time.fromisoformat),
+    datetime.timedelta: (
+        "timedelta",
+        lambda v: [v.days, v.seconds, v.microseconds],
+        lambda v: datetime.timedelta(v[0], v[1], v[2]),
+    ),
+    decimal.Decimal: ("decimal", str, decimal.Decimal),
+    range: ("range", lambda v: [v.start, v.stop, v.step], lambda v: range(v[0], v[1], v[2])),
+    type(pathlib.Path()): ("path", str, pathlib.Path),
+}
+_FROM_JSON = {tag: decode for tag, _, decode in _ATOMS.values()}
+_SEQUENCES: Dict[type, str] = {tuple: "tuple", set: "set", frozenset: "frozenset"}
+_BUILD = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
 def _type_name(value: object) -> str:
@@ -138,9 +139,10 @@ class _Encoder:
         state = getattr(value, "state_dict", None)
         if callable(state) and type(value).__module__ != "builtins":
             return self.tree(_state_dict(value))
-        for base in (str, int, float, dict, list, tuple, set, frozenset):
+        bases: Tuple[Any, ...] = (str, int, float, dict, list, tuple, set, frozenset)
+        for base in bases:
             if isinstance(value, base):
-                return self.tree(base(value))  # type: ignore[call-overload]
+                return self.tree(base(value))
         if isinstance(value, collections.deque):
             return self.tree(list(value))
         raise CannotTravel(
@@ -309,7 +311,10 @@ def _creator(directory: str) -> Opener:
 
 
 def encode(values: Mapping[str, object], directory: str) -> Dict[str, Any]:
-    """Writes captured values into `directory`; gives the index. Raises CannotTravel, its message begins with the name."""
+    """Writes captured values into `directory`; gives the index.
+
+    Raises CannotTravel, its message begins with the name.
+    """
     create = _creator(directory)
     entries = {}
     for i, name in enumerate(sorted(values)):
@@ -324,8 +329,9 @@ def encode(values: Mapping[str, object], directory: str) -> Dict[str, Any]:
 
 
 def save_results(names: Iterable[str], namespace: Mapping[str, object], directory: str) -> Dict[str, Any]:
-    """Writes the values of `names`; gives {"names": [saved], "errors": {name: sentence}, "bytes": on disk}. Raises OSError only.
+    """Writes the values of `names`; gives {"names": [saved], "errors": {name: sentence}, "bytes": on disk}.
 
+    Raises OSError only.
     The index is renamed in last: a reader finds either all of the results or none.
     """
     written = []
@@ -363,7 +369,10 @@ def save_results(names: Iterable[str], namespace: Mapping[str, object], director
 
 
 class _Decoder:
-    """Builds one value from its TREE. `main` is where classes of __main__ are looked up; None: no class is looked up at all."""
+    """Builds one value from its TREE.
+
+    `main` is where classes of __main__ are looked up; None: no class is looked up at all.
+    """
 
     def __init__(self, opened: Opener, entry: Mapping[str, Any], main: Optional[Mapping[str, Any]]) -> None:
         self.opened = opened
@@ -492,7 +501,8 @@ def is_late(entry: Mapping[str, Any]) -> bool:
 def decode(directory: str, *, late: Optional[bool] = None, main: Optional[Mapping[str, Any]] = None) -> Dict[str, Any]:
     """Captured values by name. `late` picks those that need the job's definitions, or those that do not; None: all.
 
-    `main` is the namespace in which classes of the notebook are found. Raises CannotTravel, its message begins with the name.
+    `main` is the namespace in which classes of the notebook are found. Raises CannotTravel, its message begins with
+    the name.
     """
     namespace = sys.modules["__main__"].__dict__ if main is None else main
     index = json.loads(_read(directory, INDEX))
@@ -512,7 +522,7 @@ def _decode_captured(directory: str, entry: Mapping[str, Any], main: Mapping[str
     made = entry["pickle"]
     if made["python"] != PYTHON:
         raise CannotTravel(
-            "this %s was pickled by Python %s and the job runs Python %s; use an image with Python %s, or ship it as plain data"
+            "this %s was pickled by Python %s and the job runs %s; use an image with Python %s, or ship plain data"
             % (made["type"], made["python"], PYTHON, made["python"])
         )
     with _opener(directory)("values/%d.pickle" % entry["i"]) as file:
@@ -522,8 +532,9 @@ def _decode_captured(directory: str, entry: Mapping[str, Any], main: Mapping[str
 
 
 def load_results(directory: str) -> Tuple[Dict[str, Any], Dict[str, str]]:
-    """Results by name, and sentences for those that could not be read. Never raises for what a job wrote, never unpickles it.
+    """Results by name, and sentences for those that could not be read.
 
+    Never raises for what a job wrote, and never unpickles it.
     The names are the job's word: assign only those that were asked for.
     """
     values: Dict[str, Any] = {}

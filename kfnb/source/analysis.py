@@ -1,7 +1,7 @@
 """Which names a piece of code uses and does not define: Python's scope rules, with the line of each first use.
 
-A use is *eager* where it runs as the code runs (module level, class bodies, decorators, defaults, comprehensions there), and
-*deferred* inside a function, which may be called when the name has long been defined.
+A use is *eager* where it runs as the code runs (module level, class bodies, decorators, defaults, comprehensions
+there), and *deferred* inside a function, which may be called when the name has long been defined.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ class Use:
 class Names:
     """What a piece of code has to do with the names around it.
 
-    ``free``: used at module scope or below and not defined here. ``bound``: defined at module scope. ``inner``: assigned
-    in a function only, with its name. ``modules``: what it imports, with the line. ``stars``: modules of `import *`.
-    ``commands``: texts of `!` commands and magics, with the line. ``dynamic``: it may define names that nobody can see here.
+    ``free``: used at module scope or below and not defined here. ``bound``: defined at module scope. ``inner``:
+    assigned in a function only, with its name. ``modules``: what it imports, with the line. ``stars``: modules of
+    `import *`. ``commands``: texts of `!` commands and magics, with the line. ``dynamic``: it may define names that
+    nobody can see here.
     """
 
     free: dict[str, Use] = field(default_factory=dict)
@@ -214,10 +215,10 @@ class _Analyser(ast.NodeVisitor):
     def visit_TypeAlias(self, node: ast.AST) -> None:
         self._bind(node.name.id)  # type: ignore[attr-defined]  # its value is evaluated when somebody asks for it
 
-    def visit_Global(self, node: ast.Global) -> None:
-        pass
+    def _declared(self, node: ast.Global | ast.Nonlocal) -> None:
+        """Read by _declarations."""
 
-    visit_Nonlocal = visit_Global  # noqa: N815
+    visit_Global = visit_Nonlocal = _declared  # noqa: N815
 
     def _loop(self, node: ast.For | ast.AsyncFor | ast.While) -> None:
         self.visit(node.test if isinstance(node, ast.While) else node.iter)
@@ -310,9 +311,7 @@ class _Analyser(ast.NodeVisitor):
     def visit_Name(self, node: ast.Name) -> None:
         if isinstance(node.ctx, ast.Load):
             self._use(node.id, node.lineno)
-        elif isinstance(node.ctx, ast.Store):
-            self._bind(node.id)
-        elif self.scope.kind == "function":
+        elif isinstance(node.ctx, ast.Store) or self.scope.kind == "function":
             self._bind(node.id)
         else:
             self._use(node.id, node.lineno)  # `del x` wants an x

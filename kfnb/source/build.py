@@ -1,4 +1,7 @@
-"""From a cell, a function or a script to a Bundle. Everything that can be refused is refused here, before anything starts."""
+"""From a cell, a function or a script to a Bundle.
+
+Everything that can be refused is refused here, before anything starts.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ from typing import Any
 
 from kfnb.errors import SourceError
 from kfnb.source import bundle, modules
-from kfnb.source.analysis import Names, analyse
+from kfnb.source.analysis import analyse
 from kfnb.source.bundle import Bundle
-from kfnb.source.notebook import Definition, Notebook
+from kfnb.source.notebook import Notebook
 from kfnb.source.shipping import Shipment, refusal
 from kfnb.source.translate import Translation, not_python, parse, translate
 from kfnb_worker.definitions import only_defines
@@ -42,8 +45,9 @@ def cell_source(
     """The bundle of a cell's body.
 
     ``first_line`` is the cell's line that the body begins on. ``namespace`` is the notebook's, None where there is no
-    notebook; ``history`` the sources of its cells. ``use`` names what to ship of it, ``out`` what to bring back, ``modules``
-    local files and packages (relative to ``cwd``), ``pip`` requirements. Raises SourceError, naming cell lines.
+    notebook; ``history`` the sources of its cells. ``use`` names what to ship of it, ``out`` what to bring back,
+    ``modules`` local files and packages (relative to ``cwd``), ``pip`` requirements. Raises SourceError, naming cell
+    lines.
     """
     translation = translate(body, first_line)
     names = analyse(translation.tree)
@@ -79,13 +83,15 @@ def function_source(
 ) -> Bundle:
     """The bundle that calls ``fn(**kwargs)``; what it returns is the value ``result`` (for ``out``).
 
-    A function of the notebook or of a script that runs travels as source, with what it uses; one of a module is imported in
-    the job, and a local module is shipped. ``namespace`` is the function's own by default. Raises SourceError.
+    A function of the notebook or of a script that runs travels as source, with what it uses; one of a module is
+    imported in the job, and a local module is shipped. ``namespace`` is the function's own by default. Raises
+    SourceError.
     """
     _check_function(fn, kwargs)
     name = fn.__name__
-    call = f"result = {'await ' if inspect.iscoroutinefunction(fn) else ''}{name}({', '.join(f'{k}={k}' for k in kwargs)})\n"
-    known: dict[str, Any] = dict(namespace if namespace is not None else fn.__globals__)  # type: ignore[attr-defined]
+    arguments = ", ".join(f"{name}={name}" for name in kwargs)
+    call = f"result = {'await ' if inspect.iscoroutinefunction(fn) else ''}{name}({arguments})\n"
+    known: dict[str, Any] = dict(namespace if namespace is not None else fn.__globals__)
     book = Notebook({**known, name: fn}, history or _cells_of(known))
     shipped = list(modules)
     if fn.__module__ == "__main__":
@@ -166,7 +172,10 @@ def _finish(
     ship: str,
     automatic: bool = False,
 ) -> Bundle:
-    """Resolves the names, collects the files, and makes the bundle. ``automatic``: code is shipped without being asked for."""
+    """Resolves the names, collects the files, and makes the bundle.
+
+    ``automatic``: code is shipped without being asked for.
+    """
     shipment.resolve(automatic=automatic)
     captured = shipment.pack()
     files, left_out = modules.collect(modules_, cwd)
@@ -223,10 +232,8 @@ def _only_defines(tree: ast.Module) -> list[str]:
         return []
     functions = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
     if functions:
-        return [
-            f"The cell only defines {', '.join(functions)}: nothing in it calls anything, so the job will do nothing."
-            f" End the cell with a call, such as {functions[-1]}()."
-        ]
+        names, last = ", ".join(functions), functions[-1]
+        return [f"The cell only defines {names} and calls nothing: the job will do nothing. End it with {last}()."]
     return ["The cell only defines and imports: the job will do nothing."]
 
 

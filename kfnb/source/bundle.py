@@ -28,21 +28,17 @@ def size_text(size: int) -> str:
     """A size in bytes for a person: `312 B`, `1.5 KiB`, `600.0 MiB`."""
     if size < 1024:
         return f"{size} B"
-    amount, unit = float(size), "B"
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        amount /= 1024
-        if amount < 1024:
-            break
-    return f"{amount:.1f} {unit}"
+    power = min((size.bit_length() - 1) // 10, 4)
+    return f"{size / 1024**power:.1f} {('KiB', 'MiB', 'GiB', 'TiB')[power - 1]}"
 
 
 @dataclass(frozen=True)
 class Bundle:
     """The code of a job.
 
-    ``files`` are its entries by path. ``notes`` are sentences to tell the user before anything starts. ``values`` are the
-    captured values that are plain and at most 4 KiB of JSON each, for the record. ``shipped_definitions`` are the names of
-    the notebook's functions, classes and imports that travel as source.
+    ``files`` are its entries by path. ``notes`` are sentences to tell the user before anything starts. ``values`` are
+    the captured values that are plain and at most 4 KiB of JSON each, for the record. ``shipped_definitions`` are the
+    names of the notebook's functions, classes and imports that travel as source.
     """
 
     files: Mapping[str, bytes]
@@ -228,7 +224,8 @@ def too_large(sizes: Mapping[str, int]) -> SourceError:
         amount = f"more than {size_text(LIMIT)}" if size == LIMIT + 1 else size_text(size)
         what = f"The value {name} is {amount}; a job can take {size_text(LIMIT)} from the notebook in all."
     else:
-        what = f"The values are {size_text(sum(sizes.values()))}; a job can take {size_text(LIMIT)} from the notebook in all."
+        total = size_text(sum(sizes.values()))
+        what = f"The values are {total}; a job can take {size_text(LIMIT)} from the notebook in all."
     return SourceError(
         what,
         "Largest: " + ", ".join(f"{name} ({size_text(size)})" for name, size in largest) + "."

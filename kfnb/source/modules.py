@@ -18,9 +18,9 @@ from kfnb.source.bundle import LIMIT, size_text
 
 #: What is never shipped with a directory: histories, caches, environments, and files that hold secrets.
 EXCLUDED = (
-    ".git", ".hg", ".svn", "__pycache__", "*.pyc", "*.pyo", ".venv", "venv", ".tox", ".nox", "node_modules", "*.egg-info", ".eggs",
-    ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", ".cache", ".idea", ".vscode", ".DS_Store",
-    ".env", ".netrc", ".aws", ".ssh", ".kube",
+    ".git", ".hg", ".svn", "__pycache__", "*.pyc", "*.pyo", ".venv", "venv", ".tox", ".nox", "node_modules",
+    "*.egg-info", ".eggs", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", ".cache",
+    ".idea", ".vscode", ".DS_Store", ".env", ".netrc", ".aws", ".ssh", ".kube",
 )  # fmt: skip
 _RESERVED = {"main.py", "_kfnb", "kfnb_worker", "main"}
 _GIVEN = {"kfnb_worker", "__main__"}
@@ -65,7 +65,7 @@ def shipped_names(files: Mapping[str, bytes]) -> set[str]:
 
 
 def _locate(entry: str, cwd: Path) -> Path:
-    """The file or directory that an entry of --module means: a path, or the name of a module of the working directory."""
+    """The file or directory that an entry of --module means: a path, or a module of the working directory by name."""
     plain = Path(os.path.normpath(cwd / Path(entry).expanduser()))
     named = cwd / entry.partition(".")[0]
     candidates = [plain]
@@ -91,10 +91,8 @@ def _files(root: Path, entry: str, notes: list[str]) -> Iterator[tuple[str, Path
     for folder, folders, names in os.walk(root):
         here = Path(folder)
         folders[:] = sorted(name for name in folders if not _is_excluded(here / name))
-        for name in [name for name in folders if (here / name).is_symlink()]:
-            notes.append(
-                f"--module {entry}: {(here / name).relative_to(root)} is a link to a directory and is not shipped."
-            )
+        links = [(here / name).relative_to(root) for name in folders if (here / name).is_symlink()]
+        notes += [f"--module {entry}: {link} is a link to a directory and is not shipped." for link in links]
         for name in sorted(names):
             path = here / name
             if _is_excluded(path):
@@ -126,7 +124,7 @@ def _too_large(sizes: Mapping[str, int]) -> SourceError:
 
 
 def missing(imports: Iterable[str], shipped: set[str], folders: Sequence[Path]) -> dict[str, Path]:
-    """Of the imported modules, those that are local files here and are not shipped: top-level name -> file or directory."""
+    """Of the imported modules, the local ones that are not shipped: top-level name -> file or directory."""
     found: dict[str, Path] = {}
     for name in dict.fromkeys(full.partition(".")[0] for full in imports):
         if name and name not in shipped | _GIVEN | sys.stdlib_module_names:
@@ -137,7 +135,7 @@ def missing(imports: Iterable[str], shipped: set[str], folders: Sequence[Path]) 
 
 
 def find_local(name: str, folders: Sequence[Path]) -> Path | None:
-    """The file or directory of a top-level module that Python finds here, and would not find in a fresh process elsewhere."""
+    """The file or directory of a top-level module that is found here, and would not be in a process elsewhere."""
     installed = _installed()
     places = [str(folder) for folder in folders] + [entry for entry in sys.path if os.path.isdir(entry)]
     local = [place for place in dict.fromkeys(places) if os.path.realpath(place) not in installed]

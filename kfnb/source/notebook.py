@@ -1,7 +1,6 @@
 """The notebook around a cell: what its names are, and the source of what it defines."""
 
 from __future__ import annotations
-
 import __future__
 
 import ast
@@ -60,7 +59,10 @@ class Notebook:
         self.history = history
 
     def find(self, name: str) -> Definition | None:
-        """The source of `name`; None where it is data, or not there. Raises SourceError for code that has no source to ship."""
+        """The source of `name`; None where it is data, or not there.
+
+        Raises SourceError for code that has no source to ship.
+        """
         if name not in self.namespace:
             return None
         value = self.namespace[name]
@@ -71,7 +73,7 @@ class Notebook:
             return None
         return self.definition(name, value)
 
-    # ---- imports
+    # ---- where names are imported from
 
     def import_line(self, name: str) -> str | None:
         """The import that gives `name` the value that it has in the notebook; None where it has no such origin."""
@@ -84,12 +86,12 @@ class Notebook:
                 return "\n".join(dict.fromkeys([*self._dotted(name, value), text])) if attribute is None else text
         if isinstance(value, types.ModuleType) and value.__name__ != "__main__":
             return f"import {value.__name__}" + ("" if name == value.__name__ else f" as {name}")
-        module, own = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-        if not is_code(value) or module in (None, "__main__") or not isinstance(own, str) or not own.isidentifier():
+        home, own = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+        if not is_code(value) or home in (None, "__main__") or not isinstance(own, str) or not own.isidentifier():
             return None
-        if getattr(sys.modules.get(str(module)), own, None) is not value:
+        if getattr(sys.modules.get(str(home)), own, None) is not value:
             return None
-        return f"from {module} import {own}" + ("" if name == own else f" as {name}")
+        return f"from {home} import {own}" + ("" if name == own else f" as {name}")
 
     def _dotted(self, name: str, value: object) -> list[str]:
         return [text for module, _, text in self._imports[name] if module.startswith(name) and " as " not in text]
@@ -113,7 +115,7 @@ class Notebook:
                         found.setdefault(alias.asname or alias.name, []).append((*where, text))
         return found
 
-    # ---- functions and classes
+    # ---- definitions
 
     def definition(self, name: str, value: object) -> Definition:
         """The source of a function or class that is defined in the notebook. Raises SourceError where there is none."""
@@ -146,9 +148,9 @@ class Notebook:
         for cell in reversed(self._cells):
             bindings = [node for node in cell.statements if name in analyse(ast.Module([node], [])).bound]
             if bindings:
-                node = bindings[-1]
-                if isinstance(node, _Definition):
-                    return cell, node, lazy or cell.lazy_annotations
+                last = bindings[-1]
+                if isinstance(last, _Definition):
+                    return cell, last, lazy or cell.lazy_annotations
                 break
         if "<locals>" in own:
             raise SourceError(

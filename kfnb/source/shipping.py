@@ -24,7 +24,8 @@ _EXPANDED = re.compile(r"[{$]([^\W\d]\w*)")
 class Missing:
     """A name that the job would not have: where it is used first, what it is here, and the way out by kind.
 
-    ``kind``: "use" (--use ships it), "import" (``text`` is the line to add), "module" (``text`` is for --module), "unknown".
+    ``kind``: "use" (--use ships it), "import" (``text`` is the line to add), "module" (``text`` is for --module) or
+    "unknown".
     """
 
     name: str
@@ -35,7 +36,10 @@ class Missing:
 
 
 class Shipment:
-    """Collects definitions and values for the code `main` (its names; its line 1 is `first_line` of what `where` says)."""
+    """Collects what travels with some code.
+
+    ``main`` are the names of the code, ``where`` is what it is called, ``first_line`` the line that its first one is.
+    """
 
     def __init__(
         self, main: Names, book: Notebook, use: Sequence[str], *, where: str = "the cell", first_line: int = 1
@@ -58,7 +62,7 @@ class Shipment:
     # ---- names
 
     def resolve(self, *, automatic: bool) -> None:
-        """Finds what the main code uses and does not define. ``automatic``: functions, classes and imports are shipped at once."""
+        """Finds what the main code uses and does not define. ``automatic``: code of the notebook is shipped unasked."""
         names = dict(self.main.free)
         for text, line in self.main.commands:
             for name in _EXPANDED.findall(text):
@@ -91,12 +95,22 @@ class Shipment:
         return self.main.dynamic or any(_public_names(module) is None for module in self.main.stars)
 
     def _lack(self, name: str, place: str) -> None:
+        """Notes a name that the notebook has and nobody ships."""
+        if name in self.missing:
+            return
         value = self.book.namespace[name]
         line = self.book.import_line(name)
         if line is not None:
-            self.missing.setdefault(name, Missing(name, place, f"the {describe(value)}", "import", line))
-        else:
-            self.missing.setdefault(name, Missing(name, place, f"a {describe(value)} of the notebook", "use"))
+            self.missing[name] = Missing(name, place, f"the {describe(value)}", "import", line)
+            return
+        self.missing[name] = Missing(name, place, f"a {describe(value)} of the notebook", "use")
+        try:
+            found = self.book.find(name)
+        except SourceError as problem:
+            self.missing[name] = Missing(name, place, problem.what, "unknown")
+            return
+        if found is not None:
+            self._ship(found)  # so that what it lacks in turn is said now
 
     def _is_shell(self, name: str) -> bool:
         self.shell = self.shell or name in SHELL
@@ -150,21 +164,23 @@ class Shipment:
         for name, entry in entries.items():
             self._ship_classes(name, entry["classes"])
             if "pickle" in entry:
-                made = entry["pickle"]
+                kind, python = entry["pickle"]["type"], entry["pickle"]["python"]
                 self.notes.append(
-                    f"{name} (a {made['type']}) travels as a pickle of Python {made['python']}: the job needs the same Python"
-                    " and the packages that it is made of."
+                    f"{name} (a {kind}) travels as a pickle of Python {python}: the job needs the same Python."
                 )
-        late = {name for name, entry in entries.items() if is_late(entry)}
+        self._check_order({name for name, entry in entries.items() if is_late(entry)})
+        return files
+
+    def _check_order(self, late: set[str]) -> None:
+        """Values of the notebook's own classes are made after all definitions, so none of these can need one."""
         for definition in self.definitions.values():
             for name, use in definition.names.free.items():
                 if use.eager and name in late:
                     raise SourceError(
-                        f"{definition.name} needs {name} at its definition, and {name} needs a class that is defined with it.",
+                        f"{definition.name} needs {name} at its definition, and {name} is of the notebook's own class.",
                         "A job makes such values after all definitions.",
                         f"Use {name} inside {definition.name} only, or make it in the cell.",
                     )
-        return files
 
     def _ship_classes(self, value: str, classes: Iterable[str]) -> None:
         for full in classes:
@@ -191,14 +207,12 @@ class Shipment:
             imports.setdefault(name, f"line {line + self.first_line - 1}")
         for definition in self.definitions.values():
             for name, line in definition.names.modules.items():
-                imports.setdefault(
-                    name, f"for {definition.name}" if definition.is_import else f"line {line} of {definition.name}"
-                )
+                imports.setdefault(name, f"line {line} of {definition.name}")
         for name in sorted(self.value_modules):
             imports.setdefault(name, "for a value")
-        for path, content in files.items():
-            for name, line in _imports_of(path, content).items():
-                imports.setdefault(name, f"line {line} of {path}")
+        for file, content in files.items():
+            for name, line in _imports_of(file, content).items():
+                imports.setdefault(name, f"line {line} of {file}")
         for name, path in modules.missing(imports, shipped, folders).items():
             text = str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
             place = next(place for full, place in imports.items() if full.partition(".")[0] == name)
@@ -227,7 +241,6 @@ def _public_names(module: str) -> set[str] | None:
 def refusal(missing: Sequence[Missing], where: str, ship: str) -> SourceError:
     """The error for names that the job would lack. ``ship`` says how a value is shipped; `{}` is for the names."""
     names = ", ".join(item.name for item in missing)
-    one = len(missing) == 1
     lines = [f"{item.name} ({item.place}): {item.what}" for item in missing]
     fixes = []
     by_kind = {kind: [item for item in missing if item.kind == kind] for kind in ("use", "import", "module", "unknown")}
@@ -240,8 +253,9 @@ def refusal(missing: Sequence[Missing], where: str, ship: str) -> SourceError:
         fixes.append(" ".join(f"--module {item.text}" for item in by_kind["module"]) + " ships the local modules")
     if by_kind["unknown"]:
         fixes.append("define or correct " + ", ".join(item.name for item in by_kind["unknown"]))
+    what = "a name" if len(missing) == 1 else f"{len(missing)} names"
     return SourceError(
-        f"{where[0].upper() + where[1:]} uses {'a name' if one else f'{len(missing)} names'} that the job would not have: {names}.",
+        f"{where[0].upper() + where[1:]} uses {what} that the job would not have: {names}.",
         "\n  " + "\n  ".join(lines),
         "\n  " + "\n  ".join(fixes),
     )

@@ -1,7 +1,7 @@
 """The notebook's own syntax in plain Python, line for line: `!command`, `%magic`, `%%time`.
 
-IPython's own transformers find the pieces and read them. What they leave out of several lines is filled up with empty ones, so
-that line N of the translation is line N of the cell. `kfnb_worker.shell` is what the translation calls.
+IPython's own transformers find the pieces and read them. What they leave out of several lines is filled up with empty
+ones, so that line N of the translation is line N of the cell. `kfnb_worker.shell` is what the translation calls.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class Translation:
 
 
 def parse(source: str, name: str = "main.py") -> ast.Module:
-    """The tree of Python source with top-level await allowed. Raises SyntaxError, also for what only the compiler finds."""
+    """The tree of Python source with top-level await allowed.
+
+    Raises SyntaxError, also for what only the compiler finds.
+    """
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they are shown by the job, where they belong
@@ -45,7 +48,10 @@ def parse(source: str, name: str = "main.py") -> ast.Module:
 
 
 def translate(body: str, first_line: int) -> Translation:
-    """What a cell runs as. ``first_line``: the cell's line that the body begins on. Raises SourceError, naming the line."""
+    """What a cell runs as.
+
+    ``first_line``: the cell's line that the body begins on. Raises SourceError, naming the line.
+    """
     _check_text(body)
     try:
         return Translation(body, parse(body), changed=False)
@@ -101,9 +107,10 @@ def _plain_python(body: str, first_line: int) -> str | None:
         return None
     lines = [line + "\n" for line in body.removesuffix("\n").split("\n")]
     timed = _take_cell_magic(lines, first_line)
-    for clean in (ipython.leading_indent, ipython.classic_prompt, ipython.ipython_prompt):
+    cleaners: list[Any] = [ipython.leading_indent, ipython.classic_prompt, ipython.ipython_prompt]
+    for clean in cleaners:
         lines = clean(lines)
-    finders = [ipython.MagicAssign, ipython.SystemAssign, ipython.HelpEnd, ipython.EscapedCommand]
+    finders: list[Any] = [ipython.MagicAssign, ipython.SystemAssign, ipython.HelpEnd, ipython.EscapedCommand]
     while True:
         tokens = ipython.make_tokens_by_line(lines)
         found = [piece for piece in (finder.find(tokens) for finder in finders) if piece]
@@ -154,7 +161,10 @@ def _replace(piece: Any, lines: list[str], first_line: int) -> list[str]:
 
 
 def _magic(name: str, argument: str, *, assigned: bool, number: int) -> str:
-    """The Python for `%name argument`. Timed code stays code, so that its names are seen and what it assigns is assigned."""
+    """The Python for `%name argument`.
+
+    Timed code stays code, so that its names are seen and what it assigns is assigned.
+    """
     if name == "time" and argument:
         text = f"get_ipython().timed(lambda: {argument})" if assigned else f"with get_ipython().time(): {argument}"
         return _checked(text, "%time", "a simple statement; after `=`, an expression", number)
