@@ -17,9 +17,10 @@ from kfnb.events import LogLine
 from kfnb.job import Job
 from kfnb.magics import line, parsers
 from kfnb.magics.train import start
-from kfnb.magics.waiting import before_start, blocking, follow_log, show
+from kfnb.magics.waiting import follow_log, show
 from kfnb.options import split_line
 from kfnb.views import table, terminal, words
+from kfnb.views.interrupt import before_start, blocking
 from kfnb.views.table import Table, Text
 
 #: Lines that ``%kflogs`` shows where it is not told how many: a saved notebook has to stay small.
@@ -133,7 +134,7 @@ async def _run(shell: Any, text: str) -> Job | None:
         return None
     given, args = parsed
     values = parsers.captured(given.use, shell.user_ns)
-    options = parsers.run_options(vars(given), args)
+    options = parsers.spec_options(vars(given), args)
     return await start(shell, await before_start(prepare_again(given.name, options, values)))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from kfnb.errors import UsageError
 from kfnb.magics import LINE_MAGICS
-from kfnb.options import add_options, make_parser
+from kfnb.options import OPTIONS, add_options, make_parser
 
 #: What a record's code has fixed, so that a repeat cannot change it.
 FIXED = ("use", "out", "module", "pip")
@@ -70,7 +70,7 @@ def captured(items: Sequence[str], namespace: Mapping[str, object] | None = None
     return values
 
 
-def run_options(arguments: Mapping[str, Any], args: Sequence[str]) -> dict[str, Any]:
-    """The options of the spec that a repeat changes."""
-    given = {field: value for field, value in arguments.items() if field not in ("name", "use", "json", "command")}
+def spec_options(arguments: Mapping[str, Any], args: Sequence[str]) -> dict[str, Any]:
+    """The options of the spec among parsed ``arguments``, and the script's own ``args``."""
+    given = {field: value for field, value in arguments.items() if field in OPTIONS and field != "use"}
     return {**given, "args": tuple(args)} if args else given

@@ -10,8 +10,10 @@ from kfnb.api import Prepared, prepare_cell
 from kfnb.errors import UsageError
 from kfnb.job import Job
 from kfnb.magics import attended, line
-from kfnb.magics.waiting import before_start, blocking, show, submitted
+from kfnb.magics.waiting import show
 from kfnb.options import help_text, parse_train
+from kfnb.views import words
+from kfnb.views.interrupt import before_start, blocking, submitted
 
 
 def kftrain(shell: Any, text: str, body: str) -> Job | None:
@@ -58,10 +60,12 @@ async def start(shell: Any, prepared: Prepared) -> Job | None:
         print("\n".join([*(f"Note: {note}" for note in prepared.notes), await portal.wait(prepared.dry_run())]))
         return None
     lives_until = None if spec.detach else attended.until()
-    job = await submitted(prepared.submit(lives_until), lives_until)
+    job = await submitted(
+        prepared.submit(lives_until), lambda id: words.detached(id, until_kernel_ends=lives_until is not None)
+    )
     if not spec.detach:
         return await show(shell, job, notes=prepared.notes, lives_until=lives_until)
     for note in prepared.notes:
         print(f"Note: {note}")
-    print(f"{job.id} runs on its own. To see it: %kfattach {job.id}. To stop it: %kfstop {job.id}")
+    print(f"{job.id} runs on its own. {words.how_to(job.id)}")
     return job

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import sys
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from kfnb import portal
 from kfnb.errors import KfnbError
@@ -15,71 +14,14 @@ from kfnb.job import Job, raise_unless_succeeded
 from kfnb.magics import attended
 from kfnb.state import JobState
 from kfnb.views import words
+from kfnb.views.interrupt import Detached
 from kfnb.views.notebook import NotebookView
 from kfnb.views.terminal import TerminalView
 from kfnb.views.watch import watch
 from kfnb.views.words import Line
 
-T = TypeVar("T")
-
 #: Seconds between two updates where nobody looks on: each one is work for the program that runs the notebook.
 _UNATTENDED_PERIOD = 2.0
-
-
-class Detached(KfnbError):
-    """The user interrupted the wait; a job that was started goes on. Raised so that "Run all" halts here."""
-
-    exit_code = 130
-
-    def _render_traceback_(self) -> list[str]:
-        return [self.what]
-
-
-def blocking(work: Coroutine[Any, Any, T]) -> T:
-    """Run a magic's coroutine where the cell cannot await. An interrupt cancels it, and what that raises is raised."""
-    started: list[asyncio.Task[Any] | None] = []
-
-    async def noted() -> T:
-        started.append(asyncio.current_task())
-        return await work
-
-    future = asyncio.run_coroutine_threadsafe(noted(), portal.loop())
-    try:
-        return _result(future)
-    except KeyboardInterrupt:
-        if not started or started[0] is None:
-            future.cancel()
-            raise
-        portal.loop().call_soon_threadsafe(started[0].cancel)
-        try:
-            return _result(future)
-        except concurrent.futures.CancelledError:
-            raise KeyboardInterrupt from None
-
-
-def _result(future: concurrent.futures.Future[T]) -> T:
-    while not future.done():
-        # short waits: one without an end would hold an interrupt back
-        concurrent.futures.wait([future], timeout=0.2)
-    return future.result()
-
-
-async def before_start(work: Coroutine[Any, Any, T]) -> T:
-    """Await what comes before anything is started."""
-    try:
-        return await portal.wait(work)
-    except asyncio.CancelledError:
-        raise Detached("Interrupted: nothing was started.") from None
-
-
-async def submitted(work: Coroutine[Any, Any, Job], lives_until: tuple[int, float] | None) -> Job:
-    """A submission that an interrupt does not cut in the middle: it is finished, and then detached from."""
-    submission = asyncio.ensure_future(portal.wait(work))
-    try:
-        return await asyncio.shield(submission)
-    except asyncio.CancelledError:
-        job = await submission
-        raise Detached(words.detached(job.id, until_kernel_ends=lives_until is not None)) from None
 
 
 async def show(shell: Any, job: Job, *, notes: Sequence[str] = (), lives_until: tuple[int, float] | None = None) -> Job:

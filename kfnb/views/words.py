@@ -176,7 +176,11 @@ def omission(count: int) -> str:
     return f"... {plural(count, 'line')} not shown here ..."
 
 
-def detached(id: str, *, until_kernel_ends: bool = False) -> str:
-    """What somebody reads who stopped waiting."""
+def detached(id: str, command: str = "%kf", *, until_kernel_ends: bool = False) -> str:
+    """What somebody reads who stopped waiting; ``command`` is what the commands' names begin with."""
     lives = "goes on until this kernel ends" if until_kernel_ends else "goes on"
-    return f"Detached: {id} {lives}. To see it again: %kfattach {id}. To stop it: %kfstop {id}"
+    return f"Detached: {id} {lives}. {how_to(id, command)}"
+
+
+def how_to(id: str, command: str = "%kf") -> str:
+    return f"To see it: {command}attach {id}. To stop it: {command}stop {id}"

@@ -1,0 +1,5 @@
+"""``python -m kfnb``."""
+
+from kfnb.cli import main
+
+raise SystemExit(main())
