@@ -380,7 +380,7 @@ class Worker:
             rank.failure = self._make_failure(
                 rank.number,
                 kind="exception",
-                type=str(message["type"]),
+                type=str(message["type"])[:500],
                 message=str(message["message"]),
                 traceback=str(message["traceback"]),
                 line=None if line is None else int(line),

@@ -94,20 +94,19 @@ class Loop:
         """Run until ``stop``. Exceptions of callbacks come out of here."""
         self._running = True
         timers = self._timers
-        while self.running:
+        while self.running():
             now = time.monotonic()
             while timers and (timers[0][0] <= now or timers[0][2].cancelled):
                 heapq.heappop(timers)[2].fire()
-                if not self.running:
+                if not self.running():
                     return
             timeout = max(0.0, timers[0][0] - time.monotonic()) if timers else None
             for key, _ in self._selector.select(timeout):
                 if key.fd in self._selector.get_map():
                     key.data()
-                    if not self.running:
+                    if not self.running():
                         return
 
-    @property
     def running(self) -> bool:
         return self._running
 
