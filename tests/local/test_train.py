@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -202,12 +203,11 @@ def test_timeout_counts_from_running_and_is_the_reason() -> None:
     assert_nothing_runs(job.id)
 
 
-def test_a_killed_supervisor_is_a_lost_job_and_leaves_nothing() -> None:
+def test_a_killed_supervisor_is_a_lost_job_and_leaves_nothing(home: Path) -> None:
     job = detached("import time; print('up', flush=True); time.sleep(600)", name="lost", nodes=2, framework="python")
     wait_for_line(job, "up")
-    supervisors = [p for p in processes_of(job.id) if "supervisor" in " ".join(p.cmdline())]
-    assert len(supervisors) == 1
-    supervisors[0].kill()
+    supervisor = json.loads((home / "jobs" / job.id / "supervisor.json").read_text())
+    os.kill(supervisor["pid"], signal.SIGKILL)
     wait_for(lambda: job.phase is Phase.LOST, timeout=30, what="the job to be lost")
     assert "supervisor" in job.info.reason
     with pytest.raises(JobLost):
@@ -435,8 +435,7 @@ sys.stderr.write("\\r100%|###|\\n")
 def test_phases_are_told_in_order_with_reasons() -> None:
     job = kfnb.train("print(1)", framework="python")
     phases = [e.phase for batch in job.events() for e in batch.events if isinstance(e, PhaseChanged)]
-    assert phases[-2:] == [Phase.RUNNING, Phase.SUCCEEDED]
-    assert phases == list(dict.fromkeys(phases))
+    assert list(dict.fromkeys(phases)) == [Phase.SUBMITTING, Phase.PENDING, Phase.RUNNING, Phase.SUCCEEDED]
     info = job.info
     assert info.started is not None
     assert info.ended is not None
