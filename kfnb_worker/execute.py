@@ -7,7 +7,6 @@ The unpacked bundle has `main.py` (what the user wrote), `_kfnb/bundle.json`, an
 from __future__ import annotations
 
 import ast
-import asyncio
 import builtins
 import importlib.util
 import inspect
@@ -18,8 +17,6 @@ import traceback
 import types
 from importlib.machinery import ModuleSpec
 from typing import Any, Dict, List, Optional, Sequence
-
-from kfnb_worker import shell, values
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MESSAGE_LIMIT = 4096  # characters of a failure's message and
@@ -50,8 +47,12 @@ class Code:
         folder = os.path.join(self.directory, "_kfnb")
         captured = self.bundle["values"]
         if self.bundle["shell"]:
+            from kfnb_worker import shell
+
             namespace.update(shell.names(namespace))
         if captured:
+            from kfnb_worker import values
+
             namespace.update(values.decode(folder, late=False, main=namespace))
         for name in self.bundle["defs"]:
             exec(compile(self._read(name), os.path.join(self.directory, name), "exec", dont_inherit=True), namespace)
@@ -75,6 +76,8 @@ def run(code_dir: str, argv: Sequence[str]) -> None:
     code.define(namespace)
     program = compile(code.source(), code.main, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     if program.co_flags & inspect.CO_COROUTINE:
+        import asyncio
+
         asyncio.run(eval(program, namespace))  # noqa: S307 - the user's own code
     else:
         exec(program, namespace)
