@@ -67,6 +67,8 @@ class Coordinator:
         self._failures: List[Message] = []
         self._barriers: Dict[str, Set[int]] = {}
         self._state = "joining"  # running, restarting, stopping, ended
+        self._last: Message = {}  # what all were told at the end
+        self._gone = 0  # nodes that were lost
         self._serial = 0
         self._why = ""
         self._deadline: Optional[Timer] = loop.after(self._join_seconds, self._nobody_came)
@@ -129,6 +131,10 @@ class Coordinator:
         if not isinstance(node, int) or not 0 <= node < self._nodes:
             peer.send({"op": "refused", "error": "there is no node %.40r in a job of %d" % (node, self._nodes)})
             return self._stranger(peer)
+        if self._state == "ended" and node not in self._joined:
+            peer.node, peer.receive = node, self._member
+            self._joined[node] = peer
+            return peer.send(self._last)
         if self._state != "joining" or node in self._joined:
             why = "the job goes on without this worker: node %d has another one" % node
             peer.send({"op": "refused", "lost": True, "error": why})
@@ -147,6 +153,7 @@ class Coordinator:
             self._peers.remove(peer)
         if peer.node is not None and self._joined.get(peer.node) is peer and self._state != "ended":
             del self._joined[peer.node]
+            self._gone += 1
             self._lost("node %d was lost: %s" % (peer.node, why))
 
     def _beat(self) -> None:
@@ -233,7 +240,7 @@ class Coordinator:
 
     def _finish(self, message: Message) -> None:
         self._set_deadline(None)
-        self._state = "ended"
+        self._state, self._last = "ended", message
         self._tell_all(message)
 
     def _barrier(self, key: str, rank: int) -> None:
@@ -271,8 +278,9 @@ class Coordinator:
 
     @property
     def idle(self) -> bool:
-        """Whether no other node is connected any more, so that this process may end."""
-        return not any(peer.node for peer in self._joined.values() if not peer.closed)
+        """Whether every other node was here and has left, so that this process may end."""
+        left = sum(peer.closed for node, peer in self._joined.items() if node != 0)
+        return left + self._gone == self._nodes - 1
 
     def close(self) -> None:
         self._loop.remove(self._socket.fileno())
