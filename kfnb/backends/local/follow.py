@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ from kfnb.decode import Position, StreamDecoder, failure_from_record
 from kfnb.errors import NotFound
 from kfnb.events import Batch, Cursor, JobEvent, Phase, PhaseChanged
 
-#: Bytes of log that one batch is made from, at most.
-_CHUNK = 256 * 1024
+#: Bytes of log that one batch is made from.
+CHUNK = 256 * 1024
 
 #: Seconds between looks: while something comes, and the most it grows to while nothing does.
 _ACTIVE, _IDLE = 0.1, 0.5
@@ -24,10 +24,12 @@ _ACTIVE, _IDLE = 0.1, 0.5
 _LIVENESS = 1.0
 
 
-async def follow(run: RunDir, cursor: Cursor | None, *, to_end: bool) -> AsyncIterator[Batch]:
+async def follow(
+    run: RunDir, cursor: Cursor | None, *, to_end: bool, chunk: int = CHUNK
+) -> AsyncGenerator[Batch, None]:
     """The batches after ``cursor``; with ``to_end`` until the job has ended, else up to what there is now.
 
-    Raises ``NotFound`` when the job is deleted meanwhile.
+    A batch is made from about ``chunk`` bytes of log. Raises ``NotFound`` when the job is deleted meanwhile.
     """
     reader = _Reader(run, cursor or {})
     await asyncio.to_thread(lost.present_phase, run)
@@ -45,14 +47,14 @@ async def follow(run: RunDir, cursor: Cursor | None, *, to_end: bool) -> AsyncIt
         logs = reader.logs()
         while logs:
             for log in list(logs):  # a chunk of each in turn, so that a replay mixes the nodes as they were
-                chunk = log.read()
-                if not chunk:
+                content = log.read(chunk)
+                if not content:
                     logs.remove(log)
                     continue
                 idle = False
-                events += log.decoder.feed(chunk)
-                size += len(chunk)
-                if size >= _CHUNK:
+                events += log.decoder.feed(content)
+                size += len(content)
+                if size >= chunk:
                     yield Batch(events, reader.cursor())
                     events, size = [], 0
                     await asyncio.sleep(0)  # others on this loop get their turn
@@ -81,19 +83,19 @@ class _Log:
         self._torn = False
         self.decoder = decoder
 
-    def read(self) -> bytes:
-        """The next bytes, at most a chunk; empty where there are none now."""
+    def read(self, most: int) -> bytes:
+        """The next bytes, at most so many; empty where there are none now."""
         try:
             if self._path.stat().st_size <= self._offset:
                 return b""
             with open(self._path, "rb", buffering=0) as file:
                 file.seek(self._offset)
-                chunk = file.read(_CHUNK)
+                content = file.read(most)
         except OSError:
             return b""
-        self._offset += len(chunk)
-        self._torn = not chunk.endswith(b"\n")
-        return chunk
+        self._offset += len(content)
+        self._torn = not content.endswith(b"\n")
+        return content
 
     def finish(self) -> list[JobEvent]:
         """What a line holds that the worker was killed in the middle of."""
