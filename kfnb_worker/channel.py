@@ -138,6 +138,7 @@ class Client:
         self._backlog: Deque[bytes] = deque()
         self._size = 0
         self._rest = b""  # of a message that was sent in part
+        self._pushing = False
         self._retry = 0.0
         self._dropped = 0
         self._answers = b""
@@ -193,24 +194,39 @@ class Client:
 
     def _push(self) -> None:
         if self._socket is None and not self._connect():
-            return
+            return None
         assert self._socket is not None
         while self._rest or self._backlog:
             if not self._rest:
-                self._rest = self._backlog.popleft()
+                self._rest = b"".join(self._backlog.popleft() for _ in range(min(64, len(self._backlog))))
                 self._size -= len(self._rest)
             try:
                 sent = self._socket.send(self._rest)
             except BlockingIOError:
-                return
+                return self._push_later()
             except OSError:
-                self._hang_up()
-                return
+                return self._hang_up()
             self._rest = self._rest[sent:]
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
             text = "%d messages of a rank could not be kept: the worker was too busy to read them" % dropped
             self.send({"e": "note", "level": "warning", "text": text, "t": time.time()})
+        return None
+
+    def _push_later(self) -> None:
+        """Only while the worker does not keep up: a thread that ends when all is sent."""
+        if not self._pushing:
+            self._pushing = True
+            threading.Thread(target=self._keep_pushing, name="kfnb channel", daemon=True).start()
+
+    def _keep_pushing(self) -> None:
+        while True:
+            time.sleep(0.01)
+            with self._lock:
+                self._push()
+                if self._socket is None or not (self._rest or self._backlog):
+                    self._pushing = False
+                    return
 
     def _connect(self) -> bool:
         now = time.monotonic()

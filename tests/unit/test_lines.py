@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,7 +42,7 @@ def fold(*chunks: bytes) -> list[bytes]:
 
 def chunked(data: bytes, cuts: list[int]) -> list[bytes]:
     places = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
-    return [data[start:stop] for start, stop in zip(places, places[1:], strict=False)]
+    return [data[start:stop] for start, stop in itertools.pairwise(places)]
 
 
 plain = st.one_of(
