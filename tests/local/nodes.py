@@ -28,7 +28,8 @@ class Nodes:
         self.path, self.nodes, self.procs = path, nodes, procs
         path.mkdir(parents=True, exist_ok=True)
         bundle = path / "bundle.zip"
-        described = {"v": 1, "translated": False, "defs": [], "values": False, "shell": False, "out": ["answer"], "first_line": 1}
+        parts = {"translated": False, "defs": [], "values": False, "shell": False}
+        described = {"v": 1, **parts, "out": ["answer"], "first_line": 1}
         with zipfile.ZipFile(bundle, "w") as archive:
             archive.writestr("main.py", body)
             archive.writestr("_kfnb/bundle.json", json.dumps(described))
@@ -131,7 +132,9 @@ class Nodes:
         """Until that many ranks (or all) have printed a line with ``text``."""
         want = self.nodes * self.procs if count is None else count
         wait_for(
-            lambda: sum(text in line for line in self.all_output()) >= want, timeout=TIMEOUT, what=f"{want} times {text!r}"
+            lambda: sum(text in line for line in self.all_output()) >= want,
+            timeout=TIMEOUT,
+            what=f"{want} times {text!r}",
         )
 
     def pids(self) -> dict[int, int]:

@@ -292,13 +292,14 @@ wait_for_nobody()
 """
     job = make(body).start()
     job.wait_for_output("hanging")
-    for request in "first", "second":
+    for count, request in enumerate(["first", "second"], 1):
         assert job.ask(op="stacks", token="the token", request=request) == {"ok": True}
         wait_for(
-            lambda: {record["r"] for record in job.records("stacks") if record["request"] == request} == {0, 1},
+            lambda count=count: len(job.records("stacks")) == 2 * count,
             timeout=TIMEOUT,
             what="the stacks of both ranks",
         )
+        assert {(record["r"], record["request"]) for record in job.records("stacks")[-2:]} == {(0, request), (1, request)}
     for record in job.records("stacks"):
         assert 'main.py", line 7 in wait_for_nobody' in record["text"]
         assert record["text"].count("wait_for_nobody") == 1

@@ -72,7 +72,7 @@ def test_a_worker_that_does_not_read_costs_bounded_memory_and_no_time(loop: Loop
     numbers = [message["n"] for message in got[:-1]]
     assert numbers == sorted(set(numbers))
     assert numbers[-1] == 1999
-    assert "%d messages" % (2000 - len(numbers)) in got[-1]["text"]
+    assert f"{2000 - len(numbers)} messages" in got[-1]["text"]
     server.close()
 
 

@@ -60,9 +60,8 @@ def test_plain_bytes_come_out_as_they_went_in(data: bytes, cuts: list[int]) -> N
     assert fold(*chunked(data, cuts)) == lines
 
 
-noisy = st.lists(
-    st.sampled_from([b"\n", b"\r", b"\r\n", b"\x1b[A", b"\x1b[2A", b"ab", b" ", b"x" * (wire.PIECE + 1), b"\xff"]), max_size=30
-).map(b"".join)
+BITS = [b"\n", b"\r", b"\r\n", b"\x1b[A", b"\x1b[2A", b"ab", b" ", b"x" * (wire.PIECE + 1), b"\xff"]
+noisy = st.lists(st.sampled_from(BITS), max_size=30).map(b"".join)
 
 
 @given(noisy, st.lists(st.integers(0, 1 << 18), max_size=8))
