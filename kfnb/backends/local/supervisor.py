@@ -244,6 +244,8 @@ class Supervisor:
                 kill_at = time.monotonic() + _SETTLE
             if kill_at is not None and time.monotonic() > kill_at:
                 self._kill()
+        if asked is None:
+            self._follow(workers.states())  # ranks may have come and gone between two looks
         end = workers.end(self.attempt)
         if asked is not None and end.phase != "Succeeded":
             return End(asked.end.phase, asked.end.reason, None, end.exits)
@@ -255,8 +257,8 @@ class Supervisor:
         if attempt > self.attempt:
             self.attempt = attempt
             self._say("Restarting", f"All ranks start again together (attempt {attempt}).")
-        running = [state for state in states if state["state"] == "running" and state["attempt"] == attempt]
-        if len(running) == self.plan["nodes"]:
+        came_up = [state for state in states if state["attempt"] == attempt and _came_up(state)]
+        if len(came_up) == self.plan["nodes"]:
             self._say("Running", "")
             timeout = self.orders.get("timeout")
             if timeout is not None and self._deadline is None:
@@ -347,6 +349,11 @@ def _listen(on_signal: Callable[[], None]) -> int:
     for number in (signal.SIGCHLD, signal.SIGHUP):  # handled, not ignored: children would inherit that
         signal.signal(number, lambda *_: None)
     return read
+
+
+def _came_up(state: dict[str, Any]) -> bool:
+    """Whether a node has started its ranks, also where they have ended since."""
+    return state["state"] == "running" or bool(state["ranks"])
 
 
 def _private(path: str, flags: int) -> int:
