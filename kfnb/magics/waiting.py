@@ -40,8 +40,9 @@ async def show(shell: Any, job: Job, *, notes: Sequence[str] = (), lives_until: 
     raise_unless_succeeded(job, state.phase, state.reason, state.failure)
     if missing:
         raise KfnbError(
-            f"{job.id} succeeded, and {missing}.",
-            fix="Put into --out only values that travel: JSON, numpy, tensors, state dicts and modules, dataclasses.",
+            f"{job.id} succeeded, and not all of --out came back.",
+            missing,
+            "Put into --out only values that travel: JSON, numpy, tensors, state dicts and modules, dataclasses.",
         )
     return job
 
@@ -81,12 +82,14 @@ async def _results(shell: Any, job: Job, state: JobState, names: Sequence[str]) 
     """Assign rank 0's values. Returns the sentences that say so, and why those are missing that did not come."""
     if not names or state.phase is not Phase.SUCCEEDED:
         return [], ""
-    values, errors = await portal.wait(job.aresults())
+    found, errors = await portal.wait(job.aresults())
+    values = {name: found[name] for name in names if name in found}  # a job decides what it stores, not what is set
     shell.user_ns.update(values)
-    footer = []
+    problems = [*(state.result.errors.values() if state.result else ()), *errors.values()]
+    if len(values) < len(names) and not problems:
+        problems = [f"{', '.join(name for name in names if name not in values)}: rank 0 stored no such value"]
+    footer = [Line("warning", words.clean(problem)) for problem in problems]
     if values:
         total = f" ({words.size(state.result.bytes)})" if state.result else ""
-        footer.append(Line("info", f"Assigned in the notebook: {', '.join(sorted(values))}{total}"))
-    problems = [f"`{name}` could not be brought back: {errors[name]}" for name in sorted(errors)]
-    footer += [Line("warning", problem) for problem in problems]
+        footer.insert(0, Line("info", f"Assigned in the notebook: {', '.join(values)}{total}"))
     return footer, "; ".join(problems)
