@@ -144,7 +144,9 @@ def test_stop_and_stacks_of_a_detached_job(tmp_path: Path, home: Path) -> None:
     started = kfnb("train", path, "--framework", "python", "--detach")
     assert "runs on its own. To see it: kfnb attach train-" in started.stdout
     wait_for(lambda: "waiting" in kfnb("logs", "train").stdout, timeout=60, what="the job to wait")
-    assert re.search(r'^rank 0$.*code/main\.py", line [45] in <module>', kfnb("stacks", "train").stdout, re.M | re.S)
+    assert re.search(
+        r'^rank 0$.*code/main\.py", line [45] in <module>', kfnb("stacks", "train").stdout, re.MULTILINE | re.DOTALL
+    )
     assert kfnb("stop", "train").stdout.strip().endswith(": Stopped")
     kfnb("attach", "train", code=6)
     wait_for(lambda: not processes_of(home), timeout=60, what="the job's processes to end")
