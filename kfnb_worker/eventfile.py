@@ -6,8 +6,7 @@ again. Nothing here decides what a series is: points come out by tag, in the ord
 
 Speed comes from templates. Consecutive records of a tag differ in step, wall time and value alone; a template holds
 the other bytes and says where those three stand, so that a record costs two comparisons and one unpack instead of a
-parse. Checksums cost little for the same reason: a CRC is linear over GF(2), so the records of one template are summed,
-each shifted by one bit against the next, and the sum is checked once a chunk. Where that fails, the chunk is parsed
+parse. The checksums of a template's records are checked together, once a chunk; where that fails, the chunk is parsed
 again with every record checked by itself.
 """
 
@@ -22,7 +21,7 @@ from array import array
 from typing import BinaryIO, Dict, List, Optional, Tuple
 
 from kfnb_worker import event
-from kfnb_worker.crc32c import crc32c, is_codeword, masked
+from kfnb_worker.crc32c import are_sound, is_sound, masked
 
 CHUNK = 1 << 16  # bytes read at a time
 LARGEST = 1 << 20  # bytes; a longer record is an image, a graph or an embedding: passed over unread
@@ -35,7 +34,6 @@ SMALL = 512  # bytes; records without scalars are checked up to this size, beyon
 Columns = Tuple["array[int]", "array[float]", "array[float]"]
 
 _HEADER = struct.Struct("<QI")
-_WORD = struct.Struct("<I")
 # A header as it looks in a sea of bytes: a length that is not 0 and below 2^24.
 _LIKELY = re.compile(rb"(?s)(?=(?!\0\0\0)...\0\0\0\0\0....)")
 
@@ -47,20 +45,18 @@ class _Template:
         "at_middle",
         "at_tail",
         "base",
-        "checks",
         "following",
         "head",
         "high",
         "middle",
         "size",
         "step",
-        "sums",
         "tail",
+        "unchecked",
         "unpack",
         "value",
         "wall",
-        "zeros",
-    )  # fmt: skip
+    )
 
     def __init__(self, record: bytes, step_bytes: int, scalar: event.Scalar, columns: Columns) -> None:
         self.step, self.wall, self.value = (column.append for column in columns)
@@ -70,11 +66,10 @@ class _Template:
         self.middle = record[self.at_middle : 12 + scalar.at]
         self.at_tail = 12 + scalar.at + struct.calcsize("<" + scalar.kind)
         self.tail = record[self.at_tail : -4]
-        layout = (step_bytes - 1, len(self.middle), scalar.kind, len(self.tail))
-        self.unpack = struct.Struct("<13xdxB%ds%dx%s%dxI" % layout).unpack_from
+        layout = (step_bytes - 1, len(self.middle), scalar.kind)
+        self.unpack = struct.Struct("<13xdxB%ds%dx%s" % layout).unpack_from
         self.rebase(record[23 : self.at_middle])
-        self.sums = self.checks = 0
-        self.zeros = crc32c(bytes(self.size - 16))
+        self.unchecked: List[bytes] = []
         self.following = self  # the template of the record that came after this one's last time
 
     def rebase(self, high: bytes) -> None:
@@ -83,12 +78,6 @@ class _Template:
         self.base = -128 if high else 0
         for position, byte in enumerate(high, 1):
             self.base += (byte if position == len(high) else byte - 128) << 7 * position
-
-    def sound(self) -> bool:
-        """Whether the checksums hold of all records summed since the last call."""
-        word = self.sums ^ self.checks << 8 * (self.size - 16)
-        self.sums = self.checks = 0
-        return is_codeword(word.to_bytes((word.bit_length() + 7) // 8, "little"))
 
 
 class Parser:
@@ -112,10 +101,13 @@ class Parser:
         """
         bad_data = self.bad_data
         end = self._scan(data)
-        if [template for template in self._templates.values() if template.sums and not template.sound()]:
+        if not all(are_sound(template.unchecked) for template in self._templates.values() if template.unchecked):
             self._drain()
             self.bad_data = bad_data
             end = self._scan_singly(data)
+        for template in self._templates.values():
+            if template.unchecked:
+                template.unchecked.clear()
         points = self._drain()
         if len(self._templates) > TEMPLATES:
             self._forget()
@@ -131,7 +123,7 @@ class Parser:
 
     def _scan(self, data: bytes) -> int:
         offset, end = 0, len(data)
-        startswith, integer = data.startswith, int.from_bytes
+        startswith = data.startswith
         template = self._last
         while True:
             guess = template.following
@@ -142,15 +134,13 @@ class Parser:
                 and startswith(guess.middle, offset + guess.at_middle)
                 and (not guess.tail or startswith(guess.tail, offset + guess.at_tail))
             ):
-                wall, low, high, value, check = guess.unpack(data, offset)
+                wall, low, high, value = guess.unpack(data, offset)
                 if high != guess.high:
                     guess.rebase(high)
                 guess.step(guess.base + low)
                 guess.wall(wall)
                 guess.value(value)
-                guess.sums = guess.sums << 1 ^ integer(data[offset + 12 : stop - 4], "little")
-                check = check + 0x5D7D1528 & 0xFFFFFFFF  # this and the rotation undo the mask
-                guess.checks = guess.checks << 1 ^ (check >> 17 | (check & 0x1FFFF) << 15) ^ guess.zeros
+                guess.unchecked.append(data[offset + 12 : stop])
                 template, offset = guess, stop
                 continue
             known = self._lookup(data, offset)
@@ -201,7 +191,7 @@ class Parser:
             return None
         if not scalars and len(content) > SMALL:
             return None
-        if masked(content) != _WORD.unpack_from(data, stop - 4)[0]:
+        if not is_sound(data[offset + 12 : stop]):
             self.bad_data += 1
             return None
         for scalar in scalars:
@@ -209,7 +199,7 @@ class Parser:
             steps.append(step)
             walls.append(wall)
             values.append(scalar.value)
-        if not step_bytes or not scalars or not scalars[0].kind:
+        if not 0 < step_bytes < 9 or not scalars or not scalars[0].kind:
             return None
         template = _Template(data[offset:stop], step_bytes, scalars[0], self._columns_of(scalars[0]))
         self._templates[template.head + template.middle] = template
@@ -255,6 +245,7 @@ class EventFile:
         offset: bytes after the last good record.
         more: whether the last ``poll`` stopped at its limit, with more to read.
         stuck: whether a bad header has to be looked at again, even if the file does not change.
+        bad_data: records that were skipped because their checksum is bad or they are no event.
         lost: bytes that were skipped because no record could be made out in them.
         created: Unix seconds by the writer's clock; 0.0 until the first record is there.
     """
@@ -267,18 +258,19 @@ class EventFile:
         "_patience",
         "_repeats_until",
         "_searched",
+        "bad_data",
         "created",
         "lost",
         "more",
         "offset",
         "path",
         "stuck",
-    )  # fmt: skip
+    )
 
     def __init__(self, path: str, parser: Optional[Parser] = None, patience: int = PATIENCE) -> None:
         self.path = path
         self.more = self.stuck = False
-        self.lost = 0
+        self.bad_data = self.lost = 0
         self._parser = parser or Parser()
         self._patience = patience
         self._begin(b"")
@@ -325,6 +317,7 @@ class EventFile:
         """Reads a chunk, or passes what is no record; returns how many bytes of work that was, 0 if none is left."""
         file.seek(self.offset)
         data = file.read(CHUNK)
+        bad_data = self._parser.bad_data
         found, end = self._parser.parse(data)
         if not end:
             length = header_length(data, 0)
@@ -341,6 +334,7 @@ class EventFile:
             else:
                 end = whole
         self._go_to(self.offset + end)
+        self.bad_data += self._parser.bad_data - bad_data
         for tag, columns in found.items():
             self._give(tag, columns, points)
         return len(data)
@@ -384,7 +378,7 @@ class EventFile:
                 return 0  # the writer is not done with it
             file.seek(self._searched)
             record = file.read(16 + length)
-            if masked(record[12:-4]) == _WORD.unpack(record[-4:])[0]:
+            if is_sound(record[12:]):
                 self.lost += self._searched - self.offset
                 self._go_to(self._searched)
                 return at + 1

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from kfnb_worker import wire
 from kfnb_worker.keyframes import Picture
-from kfnb_worker.logdir import LogdirTailer
+from kfnb_worker.tailer import LogdirTailer
 from kfnb_worker.loop import Loop, Timer
 from kfnb_worker.relay import Output
 

@@ -277,17 +277,17 @@ class LogdirTailer:
         try:
             status = os.stat(reader.path)
             seen = (status.st_size, status.st_mtime_ns, status.st_ino)
-            if seen == file.seen and not reader.stuck:
+            if not stat.S_ISREG(status.st_mode) or (seen == file.seen and not reader.stuck):
                 yield 5, []
                 return
             while file.ours:
-                offset, bad_data = reader.offset, self._parser.bad_data
+                offset = reader.offset
                 points = reader.poll(CHUNK)
                 records: List[Dict[str, Any]] = []
                 if points and self._place(file):
                     records = pack(file.attempt, file.rank, directory.name, points)
                 yield 20 + abs(reader.offset - offset) // BYTES_A_STEP, records
-                if self._parser.bad_data > bad_data or reader.lost:
+                if reader.bad_data or reader.lost:
                     self._note("damage " + reader.path, "%s is damaged: some points are missing" % reader.path)
                 if not reader.more:
                     break
