@@ -11,7 +11,7 @@ import __future__
 
 import ast
 import os
-import types
+import sys
 from typing import Any, Callable, Dict, List
 
 from kfnb_worker.execute import Code
@@ -106,8 +106,13 @@ def _bound(node: ast.stmt) -> List[str]:
 
 
 def _explain(missing: Dict[str, str]) -> Callable[[str], Any]:
-    def explain(name: str) -> types.ModuleType:
-        why = ": " + missing[name] if name in missing else ""
-        raise AttributeError("%s is not defined in a process that the cell has spawned%s" % (name, why))
+    """A module's `__getattr__`. Pickle replaces the words of an AttributeError, so the reason is printed too."""
+
+    def explain(name: str) -> Any:
+        text = "%s is not defined in a process that the cell has spawned" % name
+        if name in missing:
+            text = "%s: %s" % (text, missing.pop(name))
+            print(text, file=sys.stderr, flush=True)
+        raise AttributeError(text)
 
     return explain

@@ -1,4 +1,4 @@
-"""How a value is written: a TREE of JSON, and files of arrays, tensors or a pickle. The format: `kfnb_worker.values`."""
+"""How a value is written: a TREE of JSON, and files of arrays, tensors or a pickle (see `kfnb_worker.values`)."""
 
 from __future__ import annotations
 

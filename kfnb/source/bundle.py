@@ -161,12 +161,16 @@ def make(
     return Bundle(files, notes, _small(files), shipped)
 
 
+class _Full(Exception):
+    """A value is larger than a bundle may hold."""
+
+
 class _Sink(io.BytesIO):
     """A file in memory that refuses to grow past what a bundle may hold."""
 
     def write(self, data: Any) -> int:
         if self.tell() + memoryview(data).nbytes > LIMIT:
-            raise OverflowError
+            raise _Full
         return super().write(data)
 
     def close(self) -> None:
@@ -180,14 +184,13 @@ def pack_one(name: str, value: object, i: int) -> tuple[dict[str, Any], dict[str
     def create(path: str) -> _Sink:
         return sinks.setdefault(VALUES + path, _Sink())
 
+    size = getattr(value, "nbytes", None)  # arrays and tensors know it
+    if isinstance(size, int) and size > LIMIT:
+        raise _too_large(name, size)
     try:
-        size = getattr(value, "nbytes", 0)
-        if isinstance(size, int) and size > LIMIT:
-            raise OverflowError
         entry = worker_values.encode_one(value, create, i)
-    except OverflowError:
-        size = getattr(value, "nbytes", 0)
-        raise too_large({name: size if isinstance(size, int) and size > LIMIT else LIMIT + 1}) from None
+    except _Full:
+        raise _too_large(name, None) from None
     except worker_values.CannotTravel as problem:
         raise SourceError(
             f"The value {name} cannot be shipped to the job.",
@@ -207,31 +210,32 @@ def pack(captured: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, byte
         tree = json.dumps(entries[name], allow_nan=False)
         sizes[name] = len(tree) + sum(map(len, written.values()))
         if sizes[name] > LIMIT:
-            raise too_large({name: sizes[name]})
+            raise _too_large(name, sizes[name])
         files.update(written)
     if sum(sizes.values()) > LIMIT:
-        raise too_large(sizes)
+        raise _too_large_together(sizes)
     if entries:
         files[VALUES + worker_values.INDEX] = worker_values.dump_index(entries)
     return entries, files
 
 
-def too_large(sizes: Mapping[str, int]) -> SourceError:
-    """The refusal of captured values, the largest first."""
-    largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:5]
-    if len(sizes) == 1:
-        name, size = largest[0]
-        amount = f"more than {size_text(LIMIT)}" if size == LIMIT + 1 else size_text(size)
-        what = f"The value {name} is {amount}; a job can take {size_text(LIMIT)} from the notebook in all."
-    else:
-        total = size_text(sum(sizes.values()))
-        what = f"The values are {total}; a job can take {size_text(LIMIT)} from the notebook in all."
+def _too_large(name: str, size: int | None) -> SourceError:
+    """The refusal of one value; its size is not known where writing it was given up."""
+    amount = f"more than {size_text(LIMIT)}" if size is None else size_text(size)
     return SourceError(
-        what,
-        "Largest: " + ", ".join(f"{name} ({size_text(size)})" for name, size in largest) + "."
-        if len(sizes) > 1
-        else "",
-        f"Save {largest[0][0]} to a file that the job can read, and load it in the cell; or make it in the cell.",
+        f"The value {name} is {amount}; a job can take {size_text(LIMIT)} from the notebook in all.",
+        "Captured values travel with the code.",
+        f"Save {name} to a file that the job can read and load it in the cell, or make it in the cell.",
+    )
+
+
+def _too_large_together(sizes: Mapping[str, int]) -> SourceError:
+    largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:5]
+    total = size_text(sum(sizes.values()))
+    return SourceError(
+        f"The values are {total}; a job can take {size_text(LIMIT)} from the notebook in all.",
+        "Largest: " + ", ".join(f"{name} ({size_text(size)})" for name, size in largest) + ".",
+        f"Save {largest[0][0]} to a file that the job can read and load it in the cell, or make it in the cell.",
     )
 
 

@@ -6,6 +6,7 @@ import __future__
 import ast
 import inspect
 import linecache
+import re
 import sys
 import textwrap
 import types
@@ -126,8 +127,10 @@ class Notebook:
             text += "\n"
         if lazy:
             text = "from __future__ import annotations\n\n" + text
-        if name != node.name:
-            text += f"\n{name} = {node.name}\n"
+        if name != node.name:  # another name for it; its own may mean something else by now
+            text = re.sub(
+                rf"^((?:async )?(?:def|class) +){node.name}\b", rf"\g<1>{name}", text, count=1, flags=re.MULTILINE
+            )
         return Definition(name, text, analyse(parse(text)))
 
     def _locate(self, name: str, value: object) -> tuple[_Cell, _Definition, bool]:
@@ -140,7 +143,7 @@ class Notebook:
             raise SourceError(
                 f"{name} is a lambda, which has no source of its own to ship.", "", f"Write it as `def {name}(...):`."
             )
-        for code in codes:
+        for code in codes if "<locals>" not in own else ():
             cell = _cell("".join(linecache.getlines(code.co_filename)))
             node = cell and _around(cell, code, own)
             if cell and node:
@@ -160,7 +163,7 @@ class Notebook:
             )
         raise SourceError(
             f"The source of {name} is not in the notebook's history.",
-            f"It is a {describe(value)}.",
+            f"It is {a(describe(value))}.",
             "Run the cell that defines it again, or define it in this cell.",
         )
 
@@ -189,6 +192,11 @@ def describe(value: object) -> str:
     return (
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
     )
+
+
+def a(noun: str) -> str:
+    """The noun with its article."""
+    return ("an " if noun[0] in "aeiouAEIOU" else "a ") + noun
 
 
 def _cell(source: str) -> _Cell | None:

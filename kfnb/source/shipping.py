@@ -12,7 +12,7 @@ from typing import Any
 from kfnb.errors import SourceError
 from kfnb.source import bundle, modules
 from kfnb.source.analysis import GIVEN, Names, Use, analyse
-from kfnb.source.notebook import Definition, Notebook, describe
+from kfnb.source.notebook import Definition, Notebook, a, describe
 from kfnb.source.translate import parse
 from kfnb_worker.values import is_late
 
@@ -103,7 +103,7 @@ class Shipment:
         if line is not None:
             self.missing[name] = Missing(name, place, f"the {describe(value)}", "import", line)
             return
-        self.missing[name] = Missing(name, place, f"a {describe(value)} of the notebook", "use")
+        self.missing[name] = Missing(name, place, f"{a(describe(value))} of the notebook", "use")
         try:
             found = self.book.find(name)
         except SourceError as problem:
@@ -166,7 +166,7 @@ class Shipment:
             if "pickle" in entry:
                 kind, python = entry["pickle"]["type"], entry["pickle"]["python"]
                 self.notes.append(
-                    f"{name} (a {kind}) travels as a pickle of Python {python}: the job needs the same Python."
+                    f"{name} ({a(kind)}) travels as a pickle of Python {python}: the job needs the same Python."
                 )
         self._check_order({name for name, entry in entries.items() if is_late(entry)})
         return files

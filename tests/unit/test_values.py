@@ -235,7 +235,7 @@ def test_other_objects_are_pickled_and_the_version_is_compared_first(tmp_path: P
 def test_what_cannot_travel_is_refused_by_name(tmp_path: Path, value: Any) -> None:
     if value == [open]:
         value = io.open(os.devnull)  # noqa: UP020, SIM115
-    with pytest.raises(values.CannotTravel, match="^x: "):
+    with pytest.raises(values.CannotTravel, match=r"^x: "):
         values.encode({"x": value}, str(tmp_path))
 
 
@@ -283,6 +283,10 @@ def write(folder: Path, entry: Any, **files: bytes) -> None:
     (folder / "values.json").write_text(json.dumps({"v": 1, "values": {"x": entry}}))
     for name, content in files.items():
         (folder / "values" / name.replace("_", ".")[1:]).write_bytes(content)
+
+
+def index(folder: Path, content: bytes) -> None:
+    (folder / "values.json").write_bytes(content)
 
 
 def npy(header: bytes, data: bytes = b"") -> bytes:
@@ -334,15 +338,10 @@ HOSTILE: dict[str, Callable[[Path, Path], None]] = {
         folder, {"i": "../../etc/passwd", "tree": {"$": "npy", "k": 0}}
     ),
     "a path in k": lambda folder, mark: write(folder, {"i": 0, "tree": {"$": "npy", "k": "../../../etc/passwd"}}),
-    "a deep nest": lambda folder, mark: (
-        write(folder, {"i": 0, "tree": 1}),
-        (folder / "values.json").write_text(
-            '{"v": 1, "values": {"x": {"i": 0, "tree": ' + "[" * 100_000 + "]" * 100_000 + "}}}"
-        ),
-    )[0],
-    "not JSON": lambda folder, mark: (write(folder, {}), (folder / "values.json").write_bytes(b"\xff{"))[0],
-    "NaN": lambda folder, mark: (write(folder, {}), (folder / "values.json").write_text('{"values": {"x": NaN}}'))[0],
-    "a list": lambda folder, mark: (write(folder, {}), (folder / "values.json").write_text("[1, 2]"))[0],
+    "a deep nest": lambda folder, mark: index(folder, b'{"values": {"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}"),
+    "not JSON": lambda folder, mark: index(folder, b"\xff{"),
+    "NaN": lambda folder, mark: index(folder, b'{"values": {"x": NaN}}'),
+    "a list": lambda folder, mark: index(folder, b"[1, 2]"),
     "an unknown tag": lambda folder, mark: write(folder, {"i": 0, "tree": {"$": "exec", "v": "print"}}),
     "an unhashable key": lambda folder, mark: write(folder, {"i": 0, "tree": {"$": "dict", "v": [[[], 1]]}}),
     "an object dtype": lambda folder, mark: write(folder, {"i": 0, "tree": {"$": "scalar", "dtype": "O", "v": 1}}),
