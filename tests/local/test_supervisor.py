@@ -12,6 +12,7 @@ import time
 import psutil
 
 from kfnb.backends.local import lost, rundir
+from kfnb.backends.local.gpus import Gpu, Leases
 from tests.local.standin import end, last, make_run, phases, pids_of, supervise, wait_phase
 from tests.waiting import wait_for
 
@@ -287,3 +288,17 @@ def test_the_lock_is_held_from_the_client_on():
     end(run, supervisor)
     wait_for(lambda: not rundir.is_locked(run.lock), timeout=30, what="the lock to be free")
     assert time.time() - last(run)["t"] >= 0
+
+
+def test_a_job_that_waits_for_gpus_says_for_whose_and_can_be_stopped():
+    holder = Leases(rundir.open_home() / "gpus", "other-abcde")
+    assert holder.take([Gpu("7", "7")], 1)
+    run = make_run(OBEYS, gpus={"per_node": 1, "devices": [["7", "7"]]})
+    supervisor = supervise(run)
+    said = wait_for(lambda: "other-abcde" in last(run)["reason"] and last(run), timeout=60, what="the reason")
+    assert said["phase"] == "Pending"
+    assert said["reason"] == "waiting for 1 GPUs, 0 of 1 free: 7 is held by other-abcde"
+    rundir.write_json(run.stop, {"reason": "Enough."})
+    entry = end(run, supervisor)
+    assert (entry["phase"], entry["reason"]) == ("Stopped", "Enough.")
+    assert not (run.node(0) / "0.log").exists()

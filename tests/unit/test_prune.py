@@ -102,6 +102,13 @@ def test_a_dry_run_says_what_and_why_and_removes_nothing():
     assert over.path.exists()
 
 
+def test_without_being_asked_only_what_is_no_ones_goes():
+    mine, over, environment = job("mine", age=400 * DAY), job("over", age=100, ttl=60), venv("old", age=31 * DAY)
+    kept = venv("kept", age=DAY)
+    prune.tidy()
+    assert [path.exists() for path in (mine.path, over.path, environment, kept)] == [True, False, False, True]
+
+
 def test_what_a_killed_client_left_goes_after_a_while():
     jobs = rundir.open_home() / "jobs"
     reserved, young, gone = rundir.reserve_id(jobs, "reserved"), rundir.reserve_id(jobs, "young"), jobs / ".gone-x"

@@ -136,7 +136,7 @@ def _write(submission: Submission, run: RunDir) -> None:
     rundir.write_atomic(run.worker, worker_zip())
     rundir.write_json(run.secret, build_secret(submission))
     rundir.write_json(run.plan, plan)
-    rundir.write_atomic(run.reserve, b"\xaa" * rundir.RESERVE_BYTES)
+    rundir.write_reserve(run.reserve, rundir.RESERVE_BYTES)
     rundir.append_phase(run, "Submitting", "")
     # last: a directory with a record is a job
     rundir.write_atomic(run.record, submission.record.model_dump_json(indent=1).encode())
@@ -144,6 +144,7 @@ def _write(submission: Submission, run: RunDir) -> None:
 
 def _start(run: RunDir, lock: int) -> None:
     environment = {name: value for name, value in os.environ.items() if name != processes.MARK}
+    environment["KFNB_HOME"] = str(rundir.home())  # whatever it was relative to
     if environment.get("MPLBACKEND", "").startswith("module://"):
         del environment["MPLBACKEND"]  # the kernel's own, which draws into a notebook that the ranks do not have
     log = os.open(run.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -52,7 +52,9 @@ def _declare(run: RunDir, attempt: int) -> dict[str, Any]:
         _sweep(run, who)
     run.secret.unlink(missing_ok=True)
     try:
-        return rundir.append_phase(run, "Lost", why, attempt=attempt)
+        entry = rundir.append_phase(run, "Lost", why, attempt=attempt)
+        run.free_reserves()
+        return entry
     except OSError:  # a full or read-only disk: it is lost all the same, and the next client tries again
         return {"t": time.time(), "phase": "Lost", "reason": why, "a": attempt}
 

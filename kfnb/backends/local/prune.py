@@ -45,7 +45,7 @@ def prune(max_age: float = DEFAULT_AGE, max_bytes: float = DEFAULT_BYTES, *, dry
     Jobs that have not ended are counted in the size and never removed.
     """
     now = time.time()
-    removals = remove_expired(dry_run=dry_run) + _remove_remains(now, dry_run)
+    removals = remove_expired(dry_run=dry_run) + _remove_remains(dry_run)
     gone = {removal.name for removal in removals}
     candidates = [found for found in _candidates() if found.path.name not in gone]
     total = sum(found.bytes for found in candidates) + sum(rundir.size(run.path) for run in _unended())
@@ -77,12 +77,29 @@ def remove_expired(*, dry_run: bool = False) -> list[Removal]:
     return removals
 
 
+def tidy() -> None:
+    """What may be removed without being asked: expired jobs, rubbish, and environments that can be made again.
+
+    Jobs without a --ttl are the user's: they stay until `kfnb prune`.
+    """
+    remove_expired()
+    _remove_remains()
+    for found in _venvs():
+        if time.time() - found.used > DEFAULT_AGE:
+            _remove(found)
+
+
 def _candidates() -> list[_Candidate]:
-    found = []
+    found = _venvs()
     for run in rundir.jobs():
         ended = _ended(run)
         if ended is not None:
             found.append(_Candidate("job", run.path, ended, rundir.size(run.path)))
+    return found
+
+
+def _venvs() -> list[_Candidate]:
+    found = []
     for path in (rundir.home() / "venvs").glob("*"):
         if path.is_dir():
             marker = path / "complete.json"
@@ -136,8 +153,9 @@ def _remove_venv(path: Path) -> bool:
     return True
 
 
-def _remove_remains(now: float, dry_run: bool) -> list[Removal]:
+def _remove_remains(dry_run: bool = False) -> list[Removal]:
     """Directories of submissions that never came to their end, and of removals that did not."""
+    now = time.time()
     removals = []
     for path in (rundir.home() / "jobs").glob("*"):
         try:

@@ -21,8 +21,11 @@ from kfnb.errors import BackendError, NotFound
 
 TERMINAL = frozenset({"Succeeded", "Failed", "Stopped", "Lost"})
 
-#: Freed when the disk is full, so that the end of a job can still be written down.
+#: Freed when the disk is full, so that the end of a job can still be written down...
 RESERVE_BYTES = 64 * 1024
+
+#: ...and before that, per node, the last words of its worker: what it kept (256 KiB), and how much it could not.
+NODE_RESERVE_BYTES = 512 * 1024
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LETTERS = string.ascii_lowercase + string.digits
@@ -31,7 +34,7 @@ _LETTERS = string.ascii_lowercase + string.digits
 def home() -> Path:
     """``$KFNB_HOME``, by default kfnb's folder among the user's data. It need not exist yet."""
     given = os.environ.get("KFNB_HOME")
-    return Path(given).expanduser().absolute() if given else Path.home() / ".local" / "share" / "kfnb"
+    return Path(os.path.abspath(os.path.expanduser(given))) if given else Path.home() / ".local" / "share" / "kfnb"
 
 
 def open_home() -> Path:
@@ -81,6 +84,14 @@ class RunDir:
 
     def node_log(self, node: int, restart: int) -> Path:
         return self.node(node) / f"{restart}.log"
+
+    def node_reserve(self, node: int) -> Path:
+        return self.node(node) / "reserve"
+
+    def free_reserves(self) -> None:
+        """Give back the room that was kept for the end."""
+        for path in (self.reserve, *self.nodes.glob("*/reserve")):
+            path.unlink(missing_ok=True)
 
     def logs(self) -> list[tuple[int, int, Path]]:
         """(node, restart, path) of every node log there is now, in that order."""
@@ -145,6 +156,17 @@ def write_atomic(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def private(path: str, flags: int) -> int:
+    """An opener of 0600 files."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+def write_reserve(path: Path, size: int) -> None:
+    """Take room on the disk, to give it back when there is none left. Raises ``OSError``."""
+    with open(path, "wb", opener=private) as file:
+        file.write(os.urandom(size))  # nothing that a file system would store smaller
 
 
 def write_json(path: Path, value: Any) -> None:

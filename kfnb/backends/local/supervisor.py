@@ -129,7 +129,7 @@ class Supervisor:
         venv.create()
         self.run.node(0).mkdir(mode=0o700, parents=True, exist_ok=True)
         output: list[str] = []
-        with open(self.run.node_log(0, self._restart), "ab", opener=_private) as log:
+        with open(self.run.node_log(0, self._restart), "ab", opener=rundir.private) as log:
             self._restart += 1
             sequence = 0
             for command in venv.commands(listed):
@@ -240,6 +240,8 @@ class Supervisor:
                     self._say("Stopping", stop.end.reason)
                     workers.terminate()
                     kill_at = time.monotonic() + self.plan["grace"] + _MARGIN
+            if _disk_full(self.run.path):
+                workers.make_room()
             if kill_at is None and workers.broken():
                 kill_at = time.monotonic() + _SETTLE
             if kill_at is not None and time.monotonic() > kill_at:
@@ -326,6 +328,7 @@ class Supervisor:
         for _ in range(60):
             try:
                 rundir.append_phase(self.run, end.phase, reason, attempt=self.attempt, **more)
+                self.run.free_reserves()
                 return
             except OSError as error:
                 print(
@@ -356,13 +359,9 @@ def _came_up(state: dict[str, Any]) -> bool:
     return state["state"] == "running" or bool(state["ranks"])
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
 def _disk_full(path: Path) -> bool:
     try:
-        return shutil.disk_usage(path).free < 1 << 20
+        return shutil.disk_usage(path).free < 64 << 10
     except OSError:
         return False
 
@@ -372,7 +371,7 @@ def main(run_dir: str, lock: str) -> None:
     processes.adopt_orphans()
     Supervisor(RunDir(Path(run_dir))).main()
     os.close(int(lock))
-    prune.prune()
+    prune.tidy()
 
 
 if __name__ == "__main__":

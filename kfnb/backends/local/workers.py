@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
 
-from kfnb.backends.local import rundir
+from kfnb.backends.local import processes, rundir
 from kfnb.backends.local.processes import Children
 from kfnb.backends.local.rundir import RunDir
 
@@ -47,6 +49,8 @@ class Workers:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for name in ("state.json", "termination.json"):
                 (folder / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a disk that is full already
+                rundir.write_reserve(self._run.node_reserve(node), rundir.NODE_RESERVE_BYTES)
             command = [
                 self._plan["python"],
                 "-S",
@@ -98,10 +102,22 @@ class Workers:
             if child.stdin is not None:
                 child.stdin.close()
 
+    def make_room(self) -> None:
+        """On a full disk: give the workers whose ranks have ended the room for their last words."""
+        for node, state in self._states():
+            ranks = state["ranks"]
+            if ranks and not any(processes.find(rank["pid"], rank["started"]) for rank in ranks):
+                self._run.node_reserve(node).unlink(missing_ok=True)
+
     def states(self) -> list[dict[str, Any]]:
         """What each worker last said of itself; nodes that have said nothing yet are left out."""
-        found = (rundir.read_json(self._run.node(node) / "state.json") for node in self._processes)
-        return [state for state in found if state is not None]
+        return [state for _, state in self._states()]
+
+    def _states(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        for node in self._processes:
+            state = rundir.read_json(self._run.node(node) / "state.json")
+            if state is not None:
+                yield node, state
 
     def end(self, attempt: int) -> End:
         """What the exits of all of them mean for the job."""
