@@ -126,6 +126,9 @@ def decode(directory: str, *, late: Optional[bool] = None, main: Optional[Mappin
                 values[name] = _decode_captured(directory, entry, namespace)
             except CannotTravel as problem:
                 raise CannotTravel("%s: %s" % (name, problem)) from None
+            except Exception as problem:
+                kind = type(problem).__name__
+                raise CannotTravel("%s: cannot be made in the job: %s: %s" % (name, kind, problem)) from problem
     return values
 
 

@@ -34,13 +34,16 @@ class Use:
 class Names:
     """What a piece of code has to do with the names around it.
 
-    ``free``: used at module scope or below and not defined here. ``bound``: defined at module scope. ``inner``:
+    ``free``: used at module scope or below and not defined here. ``builtin``: used as Python's own, with the line.
+    ``guarded``: the code provides for its absence. ``bound``: defined at module scope. ``inner``:
     assigned in a function only, with its name. ``modules``: what it imports, with the line. ``stars``: modules of
     `import *`. ``commands``: texts of `!` commands and magics, with the line. ``dynamic``: it may define names that
     nobody can see here.
     """
 
     free: dict[str, Use] = field(default_factory=dict)
+    builtin: dict[str, int] = field(default_factory=dict)
+    guarded: set[str] = field(default_factory=set)
     bound: set[str] = field(default_factory=set)
     inner: dict[str, str] = field(default_factory=dict)
     modules: dict[str, int] = field(default_factory=dict)
@@ -103,6 +106,7 @@ class _Analyser(ast.NodeVisitor):
                     self.names.inner.setdefault(name, scope.name)
         self.names.free = dict(sorted(found.items(), key=lambda item: (item[1].line, item[0])))
         self.names.bound = self.module.bound
+        self.names.guarded = self.guarded
 
     def _push(self, kind: str, name: str = "") -> _Scope:
         self.scope = _Scope(kind, name, self.scope)
@@ -122,8 +126,9 @@ class _Analyser(ast.NodeVisitor):
             self.scope.seen.add(name)
 
     def _use(self, name: str, line: int) -> None:
-        if name in GIVEN:  # one that the code defines anew is there either way
-            return
+        if name in GIVEN:
+            self.names.builtin.setdefault(name, line)
+            return  # one that the code defines anew is there either way
         if self.guards:
             self.guarded.add(name)
             return

@@ -205,6 +205,9 @@ def _cell(source: str) -> _Cell | None:
         translation = translate(source, 1)
     except SourceError:
         return None
+    match translation.tree.body:
+        case [ast.Expr(ast.Call(ast.Attribute(attr="run_cell_magic"), [ast.Constant("time" | "capture"), _, body]))]:
+            return _cell(ast.literal_eval(body)) if isinstance(body, ast.Constant) else None
     return _Cell(translation.text.splitlines(keepends=True), translation.tree)
 
 

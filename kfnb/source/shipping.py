@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from kfnb.source.translate import parse
 from kfnb_worker.values import is_late
 
 SHELL = {"get_ipython", "display", "_exit_code"}
+_KERNEL = {"exit", "quit", "input", "open"}  # which IPython replaces by its own
 _EXPANDED = re.compile(r"[{$]([^\W\d]\w*)")
 
 
@@ -74,6 +76,16 @@ class Shipment:
                 self._ship(found)
             else:
                 self._need_in_main(name, use)
+        for name, line in self.main.builtin.items():
+            if self._is_hidden(name) and name not in self.main.bound | self.values.keys() | self.definitions.keys():
+                self._lack(name, f"line {line + self.first_line - 1}")
+        for name in sorted(self.use & self.main.bound - self.main.guarded - self.main.free.keys()):
+            self.notes.append(f"{name} is assigned by {self.where} itself: the value that --use ships is not used.")
+
+    def _is_hidden(self, name: str) -> bool:
+        """Whether the notebook has given a name of Python's own a meaning of its own."""
+        own = getattr(builtins, name, None)
+        return not name.startswith("__") and name not in _KERNEL and self.book.namespace.get(name, own) is not own
 
     def _need_in_main(self, name: str, use: Use) -> None:
         if name in self.values or name in self.definitions or name in GIVEN or self._is_shell(name):
@@ -168,6 +180,11 @@ class Shipment:
                 self.notes.append(
                     f"{name} ({a(kind)}) travels as a pickle of Python {python}: the job needs the same Python."
                 )
+        clash = sorted(self.values.keys() & self.definitions.keys())
+        if clash:
+            raise SourceError(
+                f"{clash[0]} is both a value for the job and code that {self.where} uses.", "", "Rename one of them."
+            )
         self._check_order({name for name, entry in entries.items() if is_late(entry)})
         return files
 

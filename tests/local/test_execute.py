@@ -102,7 +102,7 @@ def test_main_is_the_cell_byte_for_byte_and_runs_as_main(tmp_path: Path) -> None
     bundle = cell(body)
     assert bundle.files["main.py"] == body.encode()
     ran = good(run(bundle, tmp_path, "--lr", "0.1"))
-    assert ran.out == "__main__ What it is. True ['--lr', '0.1'] True\n"
+    assert ran.out == "__main__ What it is. True ['--lr', '0.1']\n"
 
 
 def test_a_cell_that_asks_whether_it_is_main(tmp_path: Path) -> None:

@@ -94,6 +94,23 @@ def test_names_in_commands_are_names_only_where_the_notebook_has_them(notebook: 
     notebook.submit("!ls {folder}", use=["folder"])
 
 
+def test_names_of_pythons_own_that_the_notebook_has_given_a_meaning(notebook: Notebook) -> None:
+    notebook.run("dir = '/data'\nsum = 0")
+    refused = notebook.refused("def f(): return dir\nprint(max([1]), f())")
+    assert "dir (line 2): a str of the notebook" in refused.why
+    assert "max" not in refused.what
+    notebook.submit("print(dir)", use=["dir"])
+    notebook.submit("dir = 'x'\nprint(dir, open, exit, input)")
+
+
+def test_a_value_that_the_cell_assigns_again_is_said(notebook: Notebook) -> None:
+    notebook.run("lr = 0.1")
+    (note,) = notebook.submit("lr = 0.2\nprint(lr)", use=["lr"]).notes
+    assert note == "lr is assigned by the cell itself: the value that --use ships is not used."
+    for body in ["lr = lr * 2", "try:\n    lr\nexcept NameError:\n    lr = 1", "if 'lr' not in globals():\n    lr = 1"]:
+        assert notebook.submit(body + "\nprint(lr)", use=["lr"]).notes == ()
+
+
 def test_star_imports_and_exec(notebook: Notebook) -> None:
     notebook.submit("from math import *\nprint(sqrt(pi))")
     bundle = notebook.submit("from not_loaded_here import *\nprint(thing)")
@@ -183,6 +200,11 @@ def test_a_name_of_the_cell_itself_serves_a_shipped_function(notebook: Notebook)
     assert "lr (line 1 of g)" in notebook.refused("lr = 2\nprint(g())", use=["g"]).why
 
 
+def test_a_function_of_a_timed_cell(notebook: Notebook) -> None:
+    notebook.run("%%time\ndef f():\n    return 1")
+    assert definitions(notebook.submit("print(f())", use=["f"])) == ["def f():\n    return 1\n"]
+
+
 def test_a_decorator_that_hides_the_function(notebook: Notebook) -> None:
     notebook.run(
         "def timed(f):\n    def wrapper(*a):\n        return f(*a)\n    return wrapper",
@@ -253,6 +275,9 @@ def test_a_function_ships_with_code_unasked_and_data_as_arguments(notebook: Note
     assert bundle.main == "def train(lr):\n    return step(lr)\n\n\nresult = train(lr=lr)\n"
     assert bundle.shipped_definitions == ("Net", "math", "step")
     assert bundle.values == {"lr": 0.1}
+    notebook.run("def clash(step):\n    return other(step)\ndef other(x): return step")
+    with pytest.raises(SourceError, match="step is both a value for the job and code"):
+        function_source(notebook.shell.user_ns["clash"], {"step": 1}, cwd=Path("/"))
     notebook.run("rate = 3\ndef train(lr):\n    return rate")
     with pytest.raises(SourceError, match=r"rate \(line 2\)[^$]*make rate a parameter of the function"):
         function_source(notebook.shell.user_ns["train"], {"lr": 0.1}, cwd=Path("/"))
