@@ -46,7 +46,8 @@ def logdir() -> Path:
 def stopping() -> bool:
     """Whether the job was asked to stop: save and leave the loop.
 
-    Code that asks gets no SystemExit at SIGTERM; it has the job's grace (seconds) to come to its end.
+    Code that asks gets no SystemExit at SIGTERM; it has the job's grace (seconds) to come to its end. Ranks are asked at
+    about the same time, not at the same step: where they wait for each other in each step, share the answer first.
     """
     return signals.stopping()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import socket
 import struct
 import sys
@@ -27,7 +26,7 @@ def free_port() -> int:
     except (OSError, ValueError):
         pass
     for _ in range(200):
-        port = random.randrange(low, high)
+        port = low + int.from_bytes(os.urandom(4), "big") % (high - low)
         if port not in _TAKEN and _is_free(port):
             return port
     raise OSError("no free TCP port was found between %d and %d" % (low, high))
@@ -121,7 +120,8 @@ def rank_environment(
         KFNB_CODE=code,
         KFNB_PRECISION=plan.get("precision") or "",
     )
-    env.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // procs)))
+    here = nodes * procs if plan["coordinator"].get("file") else procs  # with a file, all nodes are on this machine
+    env.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // here)))
     devices = (plan.get("devices") or {}).get(str(node))
     if devices is not None:
         # All of the node's: code says cuda:LOCAL_RANK, here as under torchrun.

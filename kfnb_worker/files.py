@@ -20,14 +20,26 @@ def told_outcome(outcome: str) -> str:
 def write_termination(path: str, outcome: str, failure: Optional[Dict[str, Any]]) -> None:
     """At most 4096 bytes: what Kubernetes keeps of a container's termination message."""
     content = {**(failure or {}), "outcome": told_outcome(outcome)}
-    trace = str(content.get("traceback", ""))
+    message, trace = str(content.get("message", "")), str(content.get("traceback", ""))
     while len(wire.dump(content)) > TERMINATION_BYTES:
-        if trace:
+        if len(trace) > len(message):
             trace = trace[len(trace) // 4 + 1 :]  # the end of a traceback says most
-            content["traceback"] = "..." + trace if trace else ""
+            content["traceback"] = "..." + trace
         else:
-            content["message"] = str(content["message"])[: len(str(content["message"])) * 3 // 4]
+            message = message[: len(message) * 3 // 4]
+            content["message"] = message
     write_json(path, content)
+
+
+def private_directory() -> str:
+    """A new directory of this user alone, with a path short enough for a Unix socket (some 100 bytes)."""
+    for parent in (os.environ.get("TMPDIR"), "/tmp", "/dev/shm", os.getcwd()):
+        if parent and len(parent) < 60:
+            with suppress(OSError):
+                path = os.path.join(parent, "kfnb-" + os.urandom(6).hex())
+                os.mkdir(path, 0o700)
+                return path
+    raise OSError("no directory for temporary files can be written to: set TMPDIR to one with a short path")
 
 
 def read_json(path: str) -> Dict[str, Any]:

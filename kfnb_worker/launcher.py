@@ -5,19 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import shutil
 import signal
 import socket
 import stat
-import tempfile
 import time
-import traceback
+from contextlib import suppress
 from typing import Any, Dict, List, Optional
 
 from kfnb_worker import channel, wire
 from kfnb_worker.coordinator import Coordinator, is_consequence
 from kfnb_worker.environment import rank_environment
-from kfnb_worker.files import read_json, told_outcome, write_json, write_termination
+from kfnb_worker.files import private_directory, read_json, told_outcome, write_json, write_termination
 from kfnb_worker.forked import Forked, unpack
 from kfnb_worker.loop import READ, Loop
 from kfnb_worker.member import Member
@@ -53,9 +51,8 @@ class Worker:
         secret = read_json(plan["secret"]) if plan.get("secret") else {}
         self._token: Optional[str] = secret.get("token")
         self._secret_env: Dict[str, str] = secret.get("env", {})
-        self._sockets = tempfile.mkdtemp(prefix="kfnb-")  # short: a Unix socket's path has some 100 bytes
-        self._channel_path = os.path.join(self._sockets, "channel")
-        self._guard = Guard("%s=%s" % (channel.VARIABLE, self._channel_path))
+        self._channel_path = os.path.join(private_directory(), "channel")
+        self._guard = Guard(channel.VARIABLE, self._channel_path)
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         self._loop = Loop()
         self._output = Output(self._loop)
@@ -83,8 +80,8 @@ class Worker:
         self._output.record({"e": "end", "outcome": told_outcome(self._outcome), "a": self._attempt, "t": time.time()})
         self._output.finish(FLUSH_SECONDS)
         self._guard.dismiss()
-        os.waitpid(self._guard.pid, 0)
-        shutil.rmtree(self._sockets, ignore_errors=True)
+        with suppress(ChildProcessError):
+            os.waitpid(self._guard.pid, 0)
         return EXITS[self._outcome]
 
     def _begin(self) -> None:
@@ -140,6 +137,8 @@ class Worker:
         return ""
 
     def _prepared(self, error: str) -> None:
+        if self._outcome:
+            return
         join: Message = {"op": "join", "node": self.node, "token": self._token}
         if error:
             text = "the code could not be unpacked: " + error
@@ -246,6 +245,8 @@ class Worker:
     # --- ranks -----------------------------------------------------------------------------------------------------
 
     def _start(self, attempt: int, port: int, why: str) -> None:
+        if self._outcome or self._state == "stopping":
+            return
         self._attempt = attempt
         self._failure, self._held = None, []
         self._asked.clear()
@@ -446,6 +447,8 @@ class Worker:
 
     def _internal(self, error: Exception) -> None:
         """The worker itself is broken: say so, and leave nothing behind."""
+        import traceback
+
         text = "the worker failed: %s: %s" % (type(error).__name__, error)
         trace = traceback.format_exc()
         failure = self._make_failure(None, kind="internal", type=type(error).__name__, message=text, traceback=trace)

@@ -63,16 +63,21 @@ def kill_group(leader: int) -> None:
 class Guard:
     """A forked child that outlives the worker for a moment: where the worker is killed, it ends the ranks.
 
-    It knows what to end by the ``mark`` ("NAME=VALUE" in the environment of all processes of this worker's ranks), and
-    by the process groups it was told of. It is made before the worker has grown, and sleeps in a read all its life.
+    It knows what to end by the variable ``name`` (the ranks' channel, at ``path``) in the environment of all processes
+    of this worker's ranks, and by the process groups it was told of. It removes the channel's directory in the end. It
+    is made before the worker has grown, and sleeps in a read all its life.
     """
 
-    def __init__(self, mark: str) -> None:
+    def __init__(self, name: str, path: str) -> None:
         read, self._write = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                _guard(read, mark.encode())
+                _guard(read, ("%s=%s" % (name, path)).encode())
+                with suppress(OSError):
+                    os.unlink(path)
+                with suppress(OSError):
+                    os.rmdir(os.path.dirname(path))
             finally:
                 os._exit(0)
         os.close(read)

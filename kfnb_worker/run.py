@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Dict, List, Optional
 
@@ -21,8 +22,9 @@ def main() -> int:
     _die_with_worker()
     _line_buffering()
     faulthandler.enable()
-    stacks = open(os.environ["KFNB_STACKS"], "ab")  # noqa: SIM115 (open as long as the process lives)
-    faulthandler.register(signal.SIGUSR2, file=stacks, all_threads=True)
+    with suppress(OSError):  # a full disk
+        stacks = open(os.environ["KFNB_STACKS"], "ab")  # noqa: SIM115 (open as long as the process lives)
+        faulthandler.register(signal.SIGUSR2, file=stacks, all_threads=True)
     signals.install()
     _send({"e": "ready"})
 

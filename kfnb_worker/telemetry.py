@@ -8,16 +8,16 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from kfnb_worker import wire
 from kfnb_worker.keyframes import Picture
-from kfnb_worker.tailer import LogdirTailer
 from kfnb_worker.loop import Loop, Timer
 from kfnb_worker.relay import Output
+from kfnb_worker.tailer import LogdirTailer, printable
 
 MERGE_SECONDS = 0.1
 MERGE_POINTS = 500
 TAIL_SECONDS = 0.5
 FINAL_SECONDS = 60.0  # for the event files that are left when all ranks have ended
 KEYFRAME_BYTES = 4 << 20
-PROGRESS_SECONDS = 0.2
+STEP_LIMIT = 1 << 63
 TEXT_LIMIT = 16 * 1024
 
 Columns = Tuple[List[int], List[float], List[float]]
@@ -69,13 +69,16 @@ class Telemetry:
     def _scalars(self, message: Dict[str, Any]) -> None:
         series = self._points.setdefault(int(message["r"]), {})
         for tag, columns in message["p"].items():
-            steps, walls, values = columns
-            if not len(steps) == len(walls) == len(values):
-                raise ValueError("columns differ in length")
-            column = series.setdefault(tag, ([], [], []))
-            column[0].extend(map(int, steps))
-            column[1].extend(map(float, walls))
-            column[2].extend(wire.unpack_floats(values))
+            steps, walls = list(map(int, columns[0])), list(map(float, columns[1]))
+            values = wire.unpack_floats(columns[2])
+            if not len(steps) == len(walls) == len(values) or not all(map(math.isfinite, walls)):
+                raise ValueError("these are no points")
+            if steps and not -STEP_LIMIT < min(steps) <= max(steps) < STEP_LIMIT:
+                raise ValueError("a step is a whole number of at most 63 bits")
+            column = series.setdefault(printable(tag), ([], [], []))
+            column[0].extend(steps)
+            column[1].extend(walls)
+            column[2].extend(values)
             self._count += len(steps)
         if self._count >= MERGE_POINTS:
             self._tell()
