@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
-import os
 import statistics
 import subprocess
 import sys
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from kfnb.backends.local.package import worker_zip
-
-MANIFEST = {"v": 1, "translated": False, "defs": [], "values": False, "out": [], "first_line": 1}
+from kfnb.source import cell_source
 
 
 def prepare(folder: Path, code: str, *, procs: int, framework: str = "python") -> list[str]:
     """Lays out a one-node job that runs `code` in `folder`; returns the argv of its worker."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as bundle:
-        bundle.writestr("main.py", code)
-        bundle.writestr("_kfnb/bundle.json", json.dumps(MANIFEST))
     folder.mkdir(parents=True)
+    bundle = cell_source(code, first_line=1, namespace=None, use=(), out=(), modules=(), pip=(), cwd=folder)
     for name in ("nodes/0", "logdir", "checkpoints", "results"):
         (folder / name).mkdir(parents=True)
-    (folder / "bundle.zip").write_bytes(packed.getvalue())
+    (folder / "bundle.zip").write_bytes(bundle.data)
     (folder / "worker.zip").write_bytes(worker_zip())
     (folder / "secret.json").write_text(json.dumps({"token": "0" * 64, "env": {}}))
     (folder / "secret.json").chmod(0o600)
@@ -44,7 +36,7 @@ def prepare(folder: Path, code: str, *, procs: int, framework: str = "python") -
         "env": {},
         "precision": None,
         "bundle": str(folder / "bundle.zip"),
-        "bundle_sha256": hashlib.sha256(packed.getvalue()).hexdigest(),
+        "bundle_sha256": bundle.sha256,
         "secret": str(folder / "secret.json"),
         "coordinator": {"host": "127.0.0.1", "port": 0, "file": str(folder / "coordinator.json")},
         "python": sys.executable,
@@ -78,7 +70,3 @@ def median(values: Sequence[float]) -> float:
 def tell(what: str, measured: str, target: str, reached: bool) -> None:
     """One line of the report: `ok` or `MISSED`, what was measured, and what was to be reached."""
     print(f"{'ok    ' if reached else 'MISSED'} {what}: {measured} (to reach: {target})", flush=True)
-
-
-def machine() -> str:
-    return f"{os.cpu_count()} cores, Python {sys.version.split()[0]}"

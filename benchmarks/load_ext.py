@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 from jupyter_client.manager import start_new_kernel
 
 from benchmarks._common import median, tell
@@ -16,7 +18,7 @@ KERNELS = 7
 
 
 def load_ms() -> float:
-    manager, client = start_new_kernel(kernel_name="python3")
+    manager, client = start_new_kernel(kernel_name="python3", stderr=subprocess.DEVNULL)
     printed: list[str] = []
 
     def hear(message: dict[str, dict[str, str]]) -> None:
