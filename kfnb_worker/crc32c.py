@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import List, Sequence
 
 _GROUP = 256  # records whose sum is formed at once
@@ -41,7 +40,7 @@ def masked(data: bytes) -> int:
 
 def is_sound(record: bytes) -> bool:
     """Whether data followed by its masked checksum (little-endian) agrees with it."""
-    return masked(record[:-4]) == struct.unpack("<I", record[-4:])[0]
+    return masked(record[:-4]) == int.from_bytes(record[-4:], "little")
 
 
 def are_sound(records: Sequence[bytes]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 from kfnb_worker.crc32c import masked
@@ -46,7 +47,7 @@ def scalar(tag: str | bytes, step: int, wall: float, value: float, tensor: bool 
     return record(b"\x09" + struct.pack("<d", wall) + numbered + field(0x2A, field(0x0A, content)))
 
 
-def event_file(folder: Path, name: str, points: list[Point], wall: float = 1000.0) -> Path:
+def event_file(folder: Path, name: str, points: Sequence[Point], wall: float = 1000.0) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     path.write_bytes(version(wall) + b"".join(scalar(*point) for point in points))

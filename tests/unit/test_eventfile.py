@@ -7,6 +7,7 @@ import os
 import shutil
 import struct
 import tempfile
+from array import array
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -42,11 +43,11 @@ def poll_all(file: EventFile) -> dict[str, Columns]:
     """Polls as often as a bad header needs to be passed."""
     found: dict[str, Columns] = {}
     for _ in range(PATIENCE + 2):
-        for tag, columns in file.poll().items():
-            have = found.setdefault(tag, columns)
-            if have is not columns:
-                for column, more in zip(have, columns, strict=True):
-                    column.extend(more)  # type: ignore[arg-type]
+        for tag, (steps, walls, values) in file.poll().items():
+            have = found.setdefault(tag, (array("q"), array("d"), array("d")))
+            have[0].extend(steps)
+            have[1].extend(walls)
+            have[2].extend(values)
     return found
 
 

@@ -80,7 +80,7 @@ with SummaryWriter(sys.argv[1]) as writer:
     writer.add_scalar("loss", 0.5, 1)
     writer.add_scalars("both", {"train": 1.0, "val": 2.0}, 1)
 """
-    began = LogdirTailer(str(tmp_path), {}.get, lambda: 3)
+    other = LogdirTailer(str(tmp_path), lambda pid: None, lambda: 3)
     ranks: dict[int, int] = {}
     tail = LogdirTailer(str(tmp_path), ranks.get, lambda: 3)
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
@@ -92,7 +92,7 @@ with SummaryWriter(sys.argv[1]) as writer:
         ("both_val", 5, 3, "both", 1, 2.0),
     ]
     assert sorted(flat(drain(tail))) == expected
-    assert {rank for _, rank, *_ in flat(drain(began))} == {None}
+    assert {rank for _, rank, *_ in flat(drain(other))} == {None}
 
 
 def test_several_writers_of_a_directory_and_of_several(tmp_path: Path) -> None:
