@@ -46,8 +46,8 @@ def logdir() -> Path:
 def stopping() -> bool:
     """Whether the job was asked to stop: save and leave the loop.
 
-    Code that asks gets no SystemExit at SIGTERM; it has the job's grace (seconds) to come to its end. Ranks are asked at
-    about the same time, not at the same step: where they wait for each other in each step, share the answer first.
+    Ask once a step: all ranks that ask get True at the same call, so that none waits for one that has left. Code that
+    asks gets no SystemExit at SIGTERM; it has the job's grace (seconds) to come to its end.
     """
     return signals.stopping()
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import selectors
 import socket
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Any, Callable, Deque, Dict, List, Optional
 
 from kfnb_worker import wire
@@ -115,6 +117,8 @@ class Connection:
 
     def send(self, message: Message) -> None:
         """Answer. A process that does not read its answers is cut off."""
+        if self.closed:
+            return
         try:
             self._socket.sendall(wire.dump(message) + b"\n")
         except OSError:
@@ -141,7 +145,8 @@ class Client:
         self._pushing = False
         self._retry = 0.0
         self._dropped = 0
-        self._answers = b""
+        self._tail = b""
+        self._heard: Dict[str, Message] = {}
 
     def send(self, message: Message) -> None:
         """Send, or keep it until the worker reads again; raises ``ValueError`` for what is not strict JSON."""
@@ -166,31 +171,53 @@ class Client:
                 return False
             time.sleep(0.01)
 
-    def ask(self, message: Message, seconds: float) -> Message:
-        """Send and wait for the answer. Raises ``OSError`` (``TimeoutError`` after ``seconds``) where none comes."""
+    def ask(self, message: Message, kind: str, seconds: float) -> Message:
+        """Send and wait for an answer of that ``kind``. Raises ``OSError`` (``TimeoutError`` after ``seconds``)."""
+        deadline = time.monotonic() + seconds
         with self._lock:
+            self._heard.pop(kind, None)
             self.send(message)
-            deadline = time.monotonic() + seconds
-            if not self.flush(seconds) or self._socket is None:
-                raise ConnectionError("the worker of this node does not answer")
-            try:
-                while b"\n" not in self._answers:
-                    self._socket.settimeout(max(0.001, deadline - time.monotonic()))
-                    try:
-                        data = self._socket.recv(65536)
-                    except socket.timeout:
-                        self._hang_up()  # so that a late answer is not taken for the next one
-                        raise TimeoutError("no answer in %g s" % seconds) from None
-                    if not data:
-                        self._hang_up()
-                        raise ConnectionError("the worker of this node is gone")
-                    self._answers += data
-            finally:
-                if self._socket is not None:
-                    self._socket.setblocking(False)
-            line, _, self._answers = self._answers.partition(b"\n")
-            answer: Message = json.loads(line)
-            return answer
+        if not self.flush(seconds):
+            raise ConnectionError("the worker of this node does not answer")
+        while True:
+            answer = self.heard(kind)
+            if answer is not None:
+                return answer
+            connection = self._socket
+            if connection is None:
+                raise ConnectionError("the worker of this node is gone")
+            if time.monotonic() > deadline:
+                with self._lock:
+                    self._hang_up()  # so that a late answer is not taken for the next one
+                raise TimeoutError("no answer in %g s" % seconds)
+            with selectors.DefaultSelector() as selector, suppress(OSError, ValueError):
+                selector.register(connection, selectors.EVENT_READ)
+                selector.select(min(1.0, max(0.0, deadline - time.monotonic())))
+
+    def heard(self, kind: str) -> Optional[Message]:
+        """What the worker last said of that ``kind``, without waiting."""
+        with self._lock:
+            self._listen()
+            return self._heard.get(kind)
+
+    def _listen(self) -> None:
+        """Take in what the worker has said."""
+        if self._socket is None:
+            return
+        try:
+            data = self._socket.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._hang_up()
+            return
+        lines = (self._tail + data).split(b"\n")
+        self._tail = lines.pop()
+        for line in lines:
+            message = json.loads(line)
+            self._heard[message["e"]] = message
 
     def _push(self) -> None:
         if self._socket is None and not self._connect():
@@ -240,7 +267,7 @@ class Client:
         except OSError:
             connection.close()
             return False
-        self._socket, self._answers = connection, b""
+        self._socket, self._tail = connection, b""
         return True
 
     def _hang_up(self) -> None:
@@ -248,7 +275,7 @@ class Client:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-        self._rest = self._answers = b""
+        self._rest = self._tail = b""
 
 
 _client: Optional[Client] = None

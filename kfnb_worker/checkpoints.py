@@ -156,7 +156,7 @@ def _barrier(what: str) -> None:
     if client is None:
         return _torch_barrier()
     try:
-        client.ask({"e": "barrier", "r": rank(), "key": what}, BARRIER_SECONDS)
+        client.ask({"e": "barrier", "r": rank(), "key": what}, "released", BARRIER_SECONDS)
     except TimeoutError:
         raise RuntimeError(
             "%s waited %g s for the other ranks: every rank has to call commit" % (what, BARRIER_SECONDS)

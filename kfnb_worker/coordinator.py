@@ -5,8 +5,8 @@ over TCP, each connection opened by a message with the job's token. Other client
 get one line back: ``{"ok": true}`` or ``{"error": "..."}``.
 
 From a node: join, pids (of its ranks), failed, finished (all its ranks ended well), ended (as told by restart or stop),
-barrier, stop, beat.
-To a node: start, restart, stop, end, stacks, release (a barrier), beat, refused.
+barrier, asks and asked (see signals), stop, beat.
+To a node: start, restart, stop, end, stacks, release (a barrier), leave, beat, refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import re
 import socket
 import time
 from _operator import _compare_digest as compare_digest  # hmac's own, without the 4 MB of OpenSSL that hmac loads
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from kfnb_worker.environment import free_port
 from kfnb_worker.loop import READ, Loop, Timer
@@ -68,6 +68,8 @@ class Coordinator:
         self._ended: Set[int] = set()
         self._failures: List[Message] = []
         self._barriers: Dict[str, Set[int]] = {}
+        self._asking: Set[int] = set()  # ranks that ask whether to leave
+        self._leaving: Dict[int, Tuple[int, int]] = {}  # calls until they were to stop, and margin
         self._state = "joining"  # running, restarting, stopping, ended
         self._last: Message = {}  # what all were told at the end
         self._gone = 0  # nodes that were lost
@@ -189,6 +191,13 @@ class Coordinator:
             self._elsewhere([int(pid) for pid in message["pids"]])
         elif operation == "barrier" and self._state in ("running", "stopping"):  # who stops may save first
             self._barrier(str(message["key"]), int(message["rank"]))
+        elif operation == "asks":
+            self._asking.add(int(message["rank"]))
+        elif operation == "asked" and self._state in ("running", "stopping"):
+            self._leaving[int(message["rank"])] = int(message["calls"]), int(message["ahead"])
+            if self._asking <= set(self._leaving):
+                calls, ahead = map(max, zip(*self._leaving.values()))
+                self._tell_all({"op": "leave", "calls": calls + ahead})
         elif operation == "stop":
             self._stop(str(message.get("why", "")))
 
@@ -196,7 +205,7 @@ class Coordinator:
         self._set_deadline(None)
         self._state = "running"
         self._finished, self._ended, self._failures = set(), set(), []
-        self._barriers = {}
+        self._barriers, self._asking, self._leaving = {}, set(), {}
         start = {"op": "start", "attempt": self._attempt, "port": free_port(), "why": self._why}
         self._tell_all(start)
 

@@ -63,6 +63,7 @@ class Worker:
         self._failure: Optional[Message] = None  # of the first failing rank, as far as is known here
         self._held: List[Message] = []  # failures that others may have caused
         self._asked: Dict[str, List[channel.Connection]] = {}  # who waits for a barrier
+        self._asking: List[channel.Connection] = []  # who asks whether to leave
         self._ranks: Optional[Ranks] = None
         self._member: Optional[Member] = None
         self._coordinator: Optional[Coordinator] = None
@@ -191,6 +192,10 @@ class Worker:
         elif operation == "release":
             for connection in self._asked.pop(message["key"], ()):
                 connection.send({"e": "released", "key": message["key"]})
+        elif operation == "leave":
+            for connection in self._asking:
+                connection.send({"e": "leave", "calls": message["calls"]})
+            self._asking = []
         elif operation == "stacks":
             self._stacks.ask(self._ranks.living if self._ranks else [], message["request"])
         elif operation == "refused":
@@ -250,6 +255,7 @@ class Worker:
         self._attempt = attempt
         self._failure, self._held = None, []
         self._asked.clear()
+        self._asking = []
         if attempt != self.plan["attempt"]:
             self._telemetry.begin_attempt(attempt)
         if attempt > 0:
@@ -373,7 +379,12 @@ class Worker:
         rank = next((one for one in self._ranks.all if one.pid == message["pid"]), None) if self._ranks else None
         if rank is None:
             return
-        if kind == "ready":
+        if kind in ("asks", "asked"):  # about leaving: see kfnb_worker.signals
+            if connection not in self._asking:
+                self._asking.append(connection)
+            ahead = int(message.get("ahead", 0))
+            self._send({"op": kind, "rank": rank.number, "calls": int(message.get("calls", 0)), "ahead": ahead})
+        elif kind == "ready":
             rank.ready = True
             self._record_rank(rank, "running")
         elif kind == "failure" and self._state == "running" and rank.failure is None and not self._outcome:

@@ -160,7 +160,8 @@ time.sleep(1000)
 """
 
 
-def test_a_worker_that_is_killed_takes_its_ranks_along(make: Make) -> None:
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_worker_that_is_killed_takes_its_ranks_along(make: Make, killed: int) -> None:
     body = """
 import subprocess, sys, time
 subprocess.Popen([sys.executable, "-c", "import os, time; os.setsid(); print('child', flush=True); time.sleep(1000)"])
@@ -168,11 +169,11 @@ time.sleep(1000)
 """
     job = make(body, 2, 1).start()
     job.wait_for_output("child")
-    job.signal(signal.SIGKILL, node=1)
-    assert job.wait() == {0: 75, 1: -signal.SIGKILL}
-    lost = job.records("failure", node=0)
+    job.signal(signal.SIGKILL, node=killed)
+    assert job.wait() == {killed: -signal.SIGKILL, 1 - killed: 75}
+    lost = job.records("failure", node=1 - killed)
     assert [failure["kind"] for failure in lost] == ["lost"]
-    assert "node 1" in lost[0]["message"]
+    assert f"node {killed}" in lost[0]["message"]
     # that no process is left is seen by the fixture no_orphans
 
 
@@ -204,6 +205,35 @@ answer = step
     assert job.wait() == {0: 143, 1: 143}
     assert job.all_output().count("saved") == 4
     assert [record["outcome"] for record in job.records("end")] == ["stopped", "stopped"]
+    assert [record["code"] for record in job.records("rank") if record["state"] == "exited"] == [0] * 4
+
+
+def test_ranks_that_wait_for_each_other_leave_at_the_same_step(make: Make) -> None:
+    body = """
+import time
+import kfnb_worker as kf
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+step = 0
+while not kf.stopping():
+    dist.all_reduce(torch.ones(1))
+    time.sleep(0.001 * kf.rank())
+    step += 1
+    if step == 10:
+        print("running")
+(kf.checkpoint_dir(step) / str(kf.rank())).write_text("saved")
+kf.commit(step)
+print("left at", step)
+"""
+    job = make(body, 2, 2, framework="torch", grace=60).start()
+    job.wait_for_output("running")
+    job.signal(signal.SIGTERM, node=1)
+    assert job.wait() == {0: 143, 1: 143}
+    left = {line for line in job.all_output() if line.startswith("left")}
+    assert len(left) == 1
+    assert [record["step"] for record in job.records("checkpoint")] == [int(left.pop().split()[2])]
     assert [record["code"] for record in job.records("rank") if record["state"] == "exited"] == [0] * 4
 
 

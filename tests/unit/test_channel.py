@@ -82,7 +82,7 @@ def test_without_a_worker_nothing_is_raised(tmp_path: Path) -> None:
         client.send({"e": "s", "n": number})
     assert not client.flush(0.05)
     with pytest.raises(ConnectionError):
-        client.ask({"e": "ask", "n": 0}, 0.05)
+        client.ask({"e": "ask", "n": 0}, "answer", 0.05)
 
 
 def test_a_worker_that_goes_away_is_survived(loop: Loop, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_asking_waits_for_the_answer(loop: Loop, tmp_path: Path) -> None:
     server, _ = serve(loop, tmp_path / "channel")
     client = Client(str(tmp_path / "channel"))
     answers: list[dict[str, Any]] = []
-    asking = threading.Thread(target=lambda: answers.append(client.ask({"e": "ask", "n": 7}, 30)))
+    asking = threading.Thread(target=lambda: answers.append(client.ask({"e": "ask", "n": 7}, "answer", 30)))
     asking.start()
     run_until(loop, lambda: not asking.is_alive())
     assert answers == [{"e": "answer", "to": 7}]
@@ -110,11 +110,11 @@ def test_a_late_answer_is_not_taken_for_the_next(loop: Loop, tmp_path: Path) -> 
     server, got = serve(loop, tmp_path / "channel")
     client = Client(str(tmp_path / "channel"))
     with pytest.raises(TimeoutError):
-        client.ask({"e": "ask", "n": 1}, 0.01)  # the loop does not run
+        client.ask({"e": "ask", "n": 1}, "answer", 0.01)  # the loop does not run
     client._retry = 0.0
     run_until(loop, lambda: len(got) == 1)
     answers: list[dict[str, Any]] = []
-    asking = threading.Thread(target=lambda: answers.append(client.ask({"e": "ask", "n": 2}, 30)))
+    asking = threading.Thread(target=lambda: answers.append(client.ask({"e": "ask", "n": 2}, "answer", 30)))
     asking.start()
     run_until(loop, lambda: not asking.is_alive())
     assert answers == [{"e": "answer", "to": 2}]
