@@ -89,9 +89,9 @@ class Parser:
 
     def _forget(self) -> None:
         self._columns: Dict[str, Columns] = {}
-        self._templates: Dict[bytes, _Template] = {}
-        # Where the middle of a record may stand, by the first bytes of the record.
-        self._layouts: Dict[bytes, List[Tuple[int, int]]] = {}
+        self._templates: Dict[Tuple[bytes, ...], _Template] = {}
+        # Where middle and tail of a record may begin and end, by the first bytes of the record.
+        self._layouts: Dict[bytes, List[Tuple[int, int, int, int]]] = {}
         self._last = _no_template()
 
     def parse(self, data: bytes) -> Tuple[Dict[str, Columns], int]:
@@ -109,7 +109,7 @@ class Parser:
             if template.unchecked:
                 template.unchecked.clear()
         points = self._drain()
-        if len(self._templates) > TEMPLATES:
+        if max(len(self._templates), len(self._columns)) > TEMPLATES:
             self._forget()
         return points, end
 
@@ -170,14 +170,10 @@ class Parser:
     def _lookup(self, data: bytes, offset: int) -> Optional[_Template]:
         """The template of the whole record at ``offset``, if there is one."""
         head = data[offset : offset + 13]
-        for start, stop in self._layouts.get(head, ()):
-            template = self._templates.get(head + data[offset + start : offset + stop])
-            if (
-                template is not None
-                and offset + template.size <= len(data)
-                and template.at_middle == start
-                and data.startswith(template.tail, offset + template.at_tail)
-            ):
+        for start, stop, tail, end in self._layouts.get(head, ()):
+            same = data[offset + start : offset + stop], data[offset + tail : offset + end]
+            template = self._templates.get((head, *same))
+            if template is not None and template.at_middle == start and offset + template.size <= len(data):
                 return template
         return None
 
@@ -202,9 +198,10 @@ class Parser:
         if not 0 < step_bytes < 9 or not scalars or not scalars[0].kind:
             return None
         template = _Template(data[offset:stop], step_bytes, scalars[0], self._columns_of(scalars[0]))
-        self._templates[template.head + template.middle] = template
+        self._templates[template.head, template.middle, template.tail] = template
         layouts = self._layouts.setdefault(template.head, [])
-        layout = (template.at_middle, template.at_middle + len(template.middle))
+        end_of_middle, tail = template.at_middle + len(template.middle), template.at_tail
+        layout = (template.at_middle, end_of_middle, tail, tail + len(template.tail))
         if layout not in layouts:
             layouts.append(layout)
         return template

@@ -264,6 +264,22 @@ def test_more_tags_than_templates_are_kept(tmp_path: Path, monkeypatch: pytest.M
     assert sum(len(steps) for steps, _, _ in found.values()) == 9000
 
 
+def test_records_that_differ_only_after_the_value(tmp_path: Path) -> None:
+    data = version()
+    for step in range(200, 260):
+        plugin = field(0x4A, field(0x0A, field(0x0A, b"scalars")) + field(0x12, b"one" if step % 3 else b"two"))
+        tensor = field(0x42, b"\x08\x01" + field(0x2A, struct.pack("<f", step)))
+        value = field(0x0A, b"loss") + tensor + plugin
+        clock = b"\x09" + struct.pack("<d", 1.0)
+        whole = bytearray(record(clock + b"\x10" + varint(step) + field(0x2A, field(0x0A, value))))
+        if step == 230:
+            whole[14] ^= 1
+        data += whole
+    path = tmp_path / "events"
+    path.write_bytes(data)
+    assert series(read(str(path)), "loss") == [(step, step) for step in range(200, 260) if step != 230]
+
+
 def test_tags_that_are_not_utf8_stay_apart(tmp_path: Path) -> None:
     path = tmp_path / "events"
     path.write_bytes(version() + scalar(b"caf\xc3", 1, 1.0, 1.0) + scalar(b"caf\xe4", 2, 1.0, 2.0))
