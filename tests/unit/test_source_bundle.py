@@ -8,7 +8,6 @@ import importlib
 import io
 import json
 import re
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -19,8 +18,6 @@ import pytest
 
 from kfnb.errors import SourceError
 from kfnb.source import Bundle, cell_source, function_source, script_source
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def cell(body: str, **options: Any) -> Bundle:
@@ -48,45 +45,6 @@ def test_what_a_bundle_holds() -> None:
     with zipfile.ZipFile(io.BytesIO(bundle.data)) as archive:
         assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
         assert {entry.external_attr >> 16 for entry in archive.infolist()} == {0o100644}
-
-
-DETERMINED = """
-import os, sys, time
-from pathlib import Path
-import numpy as np, torch
-from kfnb.source import cell_source
-here = Path(sys.argv[1])
-names = {name: {name, "x", 1.5, (1, "y")} for name in {"a", "b", "c", "dd"}}
-values = {**names, "t": {"w": torch.arange(3.0), "v": torch.ones(2)}, "n": np.arange(3), "p": frozenset("abc")}
-pairs = list(values.items())
-namespace = dict(pairs if sys.argv[2] == "0" else reversed(pairs))
-order = ["pkg", "one.py"] if sys.argv[2] == "0" else ["one.py", "pkg"]
-for path in here.rglob("*"):
-    os.utime(path, (1, int(sys.argv[2]) * 1000))
-bundle = cell_source("!ls\\nprint(a, b)", first_line=2, namespace=namespace, use=list(namespace), out=(), modules=order,
-                     pip=(), cwd=here)
-print(bundle.sha256)
-"""
-
-
-def test_the_same_bytes_in_any_process(tmp_path: Path) -> None:
-    (tmp_path / "one.py").write_text("x = 1")
-    (tmp_path / "pkg").mkdir()
-    for name in "zyx":
-        (tmp_path / "pkg" / f"{name}.py").write_text(name)
-    found = set()
-    for seed in "01":
-        (tmp_path / "one.py").chmod(0o600 if seed == "0" else 0o755)
-        done = subprocess.run(
-            [sys.executable, "-c", DETERMINED, str(tmp_path), seed],
-            cwd=ROOT,
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        found.add(done.stdout)
-    assert len(found) == 1
 
 
 def test_the_second_submission_is_the_first() -> None:
