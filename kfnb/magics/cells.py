@@ -72,7 +72,7 @@ def can_await(shell: Any) -> bool:
     """Whether a cell can await: ipykernel's own loop is there to go on serving, and no other cell runs this one."""
     if not getattr(shell, "autoawait", False) or getattr(shell, "kernel", None) is None:
         return False
-    if getattr(shell.display_trap, "is_active", False):
+    if getattr(shell.display_trap, "_nested_level", 0):  # IPython 8.18 has no public form of it
         return False
     import asyncio
 

@@ -67,7 +67,8 @@ def _view(shell: Any, job: Job, notes: Sequence[str], rank: int | None = None) -
 
 def _let_go(view: NotebookView | TerminalView, state: JobState, job: Job, record: Any, lives_until: Any) -> Detached:
     said = words.detached(job.id, until_kernel_ends=lives_until is not None)
-    _finish(view, state, [Line("info", said)], record)
+    # a terminal shows the exception right below; in a notebook the view is what stays
+    _finish(view, state, [Line("info", said)] if isinstance(view, NotebookView) else [], record)
     return Detached(said)
 
 
