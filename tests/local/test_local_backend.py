@@ -172,7 +172,7 @@ def test_a_killed_worker_fails_the_job_and_is_the_reason():
     os.kill(workers(job)[1]["pid"], signal.SIGKILL)
     with pytest.raises(JobFailed) as caught:
         job.wait(timeout=90)
-    assert "The worker of node 1 was killed by SIGKILL" in str(caught.value)
+    assert "Node 1: its worker was killed by SIGKILL" in str(caught.value)
     assert (caught.value.failure.kind, caught.value.failure.node) == ("lost", 1)
 
 

@@ -43,7 +43,7 @@ def test_failure_is_that_of_the_rank_that_failed_first():
     run = make_run(RUN + FAILS, nodes=2)
     entry = end(run, supervise(run))
     assert entry["phase"] == "Failed"
-    assert entry["reason"] == "Rank 1 failed: ValueError: from rank 1"
+    assert entry["reason"] == "Rank 1 (node 1) raised ValueError: from rank 1 at line 3 of main.py"
     assert entry["failure"]["line"] == 3
 
 
@@ -51,7 +51,7 @@ def test_a_worker_that_crashes_says_its_last_words():
     run = make_run(RUN + "raise RuntimeError('a bug of the worker')\n")
     entry = end(run, supervise(run))
     assert entry["phase"] == "Failed"
-    assert "The worker of node 0 ended with exit status 1: RuntimeError: a bug of the worker" in entry["reason"]
+    assert "Node 0: its worker ended with exit status 1: RuntimeError: a bug of the worker" in entry["reason"]
     assert entry["failure"]["kind"] == "lost"
 
 
@@ -112,7 +112,7 @@ def test_a_killed_worker_without_retries_fails_the_job():
     os.kill(pids[0], signal.SIGTERM)  # as its coordinator would
     entry = end(run, supervisor)
     assert entry["phase"] == "Failed"
-    assert "The worker of node 1 was killed by SIGKILL" in entry["reason"]
+    assert "Node 1: its worker was killed by SIGKILL" in entry["reason"]
     assert (entry["failure"]["node"], entry["failure"]["kind"]) == (1, "lost")
 
 

@@ -29,8 +29,8 @@ from kfnb.backends.local.rundir import RunDir
 from kfnb.backends.local.workers import End, Workers, failure_dict
 from kfnb_worker import wire
 
-#: Seconds beyond the grace of ranks that a worker has to end them, before all of it is killed.
-_MARGIN = 5.0
+#: Seconds beyond the grace of ranks that a worker has to end them and say its last words, before all of it is killed.
+_MARGIN = 15.0
 
 #: Seconds that the other workers have to end once one is lost. Their coordinator tells them at once.
 _SETTLE = 30.0
@@ -48,9 +48,11 @@ class _Stop(Exception):
 
 
 class _InstallFailed(Exception):
-    def __init__(self, end: End) -> None:
-        super().__init__(end.reason)
-        self.end = end
+    """The environment could not be made, and so there is nothing to run."""
+
+    def __init__(self, words: str, failure: dict[str, Any]) -> None:
+        super().__init__(words)
+        self.end = End("Failed", f"The job: {words}", failure)
 
 
 class Supervisor:
@@ -89,8 +91,9 @@ class Supervisor:
         except Exception as error:
             traceback.print_exc()
             reason = f"kfnb's own supervisor failed: {type(error).__name__}: {error}"
-            failure = failure_dict(reason, kind="internal", type=type(error).__name__, node=None, attempt=self.attempt)
-            end = End("Failed", reason, {**failure, "traceback": traceback.format_exc()})
+            trace = traceback.format_exc()
+            failure = failure_dict(reason, "internal", type(error).__name__, attempt=self.attempt, traceback=trace)
+            end = End("Failed", reason, failure)
         self._finish(end)
 
     # --- before the workers
@@ -150,16 +153,11 @@ class Supervisor:
                     log.flush()
                     output += [line.decode("utf-8", "replace") for line in lines]
                 if self.children.codes[child.pid] != 0:
-                    words = pip_errors(output)
-                    failure = failure_dict(
-                        words,
-                        kind="exit",
-                        type="pip",
-                        node=0,
-                        attempt=self.attempt,
-                        traceback="\n".join(output[-50:]),
+                    words = f"its packages could not be installed: {pip_errors(output)}"
+                    tail = "\n".join(output[-50:])
+                    raise _InstallFailed(
+                        words, failure_dict(words, "exit", "pip", attempt=self.attempt, traceback=tail)
                     )
-                    raise _InstallFailed(End("Failed", f"The job's packages could not be installed: {words}", failure))
         venv.publish()
 
     def _output(self, child: subprocess.Popen[bytes]) -> Iterator[list[bytes]]:
@@ -318,7 +316,8 @@ class Supervisor:
     def _finish(self, end: End) -> None:
         """The last acts: nothing left running, no secret left on the disk, and the end written down."""
         self._kill()
-        self.run.secret.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.run.secret.unlink(missing_ok=True)
         more: dict[str, Any] = {"exit": end.exits} if end.exits else {}
         if end.failure is not None:
             more["failure"] = end.failure

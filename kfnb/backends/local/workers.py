@@ -16,6 +16,9 @@ import psutil
 from kfnb.backends.local import processes, rundir
 from kfnb.backends.local.processes import Children
 from kfnb.backends.local.rundir import RunDir
+from kfnb.decode import failure_from_record
+from kfnb.events import Failure
+from kfnb.failures import explain
 
 #: Exit statuses of a worker (kfnb_worker.launcher); anything else is a worker that did not end as it should.
 SUCCEEDED, FAILED, LOST, STOPPED = 0, 1, 75, 143
@@ -23,7 +26,10 @@ SUCCEEDED, FAILED, LOST, STOPPED = 0, 1, 75, 143
 
 @dataclass(frozen=True)
 class End:
-    """How a job, or one start of its workers, ended: a terminal phase, why, and the failure behind it."""
+    """How a job, or one start of its workers, ended: a terminal phase, why, and the failure behind it.
+
+    ``Lost`` is only said of workers: what becomes of the job is the supervisor's to decide.
+    """
 
     phase: str
     reason: str
@@ -125,39 +131,40 @@ class Workers:
         codes = {str(node): code for node, code in exits.items()}
         failure = self.first_failure()
         if FAILED in exits.values() and failure is not None:
-            return End("Failed", describe(failure), failure, codes)
+            return self._failed("Failed", failure, codes)
         strange = {node: code for node, code in exits.items() if code not in (SUCCEEDED, LOST, STOPPED)}
         if strange:
             node, code = next(iter(strange.items()))
-            failure = self._lost(node, code, attempt)
-            return End("Lost", failure["message"], failure, codes)
+            return self._failed("Lost", self._lost(node, code, attempt), codes)
         if LOST in exits.values():
             node = next(node for node, code in exits.items() if code == LOST)
-            failure = failure or self._lost(node, LOST, attempt)
-            return End("Lost", failure["message"], failure, codes)
+            return self._failed("Lost", failure or self._lost(node, LOST, attempt), codes)
         if STOPPED in exits.values():
             return End("Stopped", "It was asked to stop.", None, codes)
         return End("Succeeded", "", None, codes)
+
+    def _failed(self, phase: str, failure: dict[str, Any], codes: dict[str, int]) -> End:
+        return End(phase, explain(told_failure(failure, self._run)), failure, codes)
 
     def first_failure(self) -> dict[str, Any] | None:
         """The failure that a worker wrote down, the earliest of several."""
         failures = []
         for node in self._processes:
-            told = rundir.read_json(self._run.node(node) / "termination.json")
-            if told is not None and "kind" in told:
-                failures.append(told)
-        return min(failures, key=lambda failure: float(failure.get("t") or 0.0), default=None)
+            told = rundir.read_json(self._run.node(node) / "termination.json") or {}
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                failures.append((told_failure(told, self._run).time, told))
+        return min(failures, key=lambda item: item[0])[1] if failures else None
 
     def _lost(self, node: int, code: int, attempt: int) -> dict[str, Any]:
         if code == LOST:
-            message = f"Node {node} lost its connection to the other nodes."
+            message = "it lost its connection to the other nodes."
         elif code < 0:
-            message = f"The worker of node {node} was killed by {signal_name(-code)}."
+            message = f"its worker was killed by {signal_name(-code)}."
             if code == -signal.SIGKILL:
                 message += " If nobody did that, the machine had no memory left."
         else:
-            message = f"The worker of node {node} ended with exit status {code}" + self._last_words(node)
-        failure = failure_dict(message, kind="lost", type="WorkerLost", node=node, attempt=attempt)
+            message = f"its worker ended with exit status {code}" + self._last_words(node)
+        failure = failure_dict(message, "lost", "WorkerLost", node=node, attempt=attempt)
         told = self.first_failure()
         if told is not None:  # by others, who lost this one: its end is the cause, seen later
             failure["t"] = float(told["t"]) - 0.001
@@ -174,7 +181,7 @@ class Workers:
 
 
 def failure_dict(
-    message: str, *, kind: str, type: str, node: int | None, attempt: int, traceback: str = ""
+    message: str, kind: str, type: str, *, attempt: int, node: int | None = None, traceback: str = ""
 ) -> dict[str, Any]:
     """A failure as in the wire's record, of which no worker has told: ``source`` says that it is in no log."""
     return {
@@ -191,14 +198,10 @@ def failure_dict(
     }
 
 
-def describe(failure: dict[str, Any]) -> str:
-    """A failure in one sentence."""
-    who = f"Rank {failure['r']}" if failure.get("r") is not None else f"Node {failure.get('node')}"
-    message = str(failure.get("message") or "").strip().splitlines()
-    first = message[0] if message else ""
-    if failure.get("kind") == "exception":
-        return f"{who} failed: {failure.get('type')}: {first}" if first else f"{who} failed: {failure.get('type')}"
-    return f"{who} failed: {first}" if first else f"{who} failed."
+def told_failure(told: dict[str, Any], run: RunDir) -> Failure:
+    """A failure as others see it. Raises ``ValueError``, ``KeyError``, ``TypeError`` for what is none."""
+    first_line = (rundir.read_json(run.record) or {}).get("first_line", 1)
+    return failure_from_record(told, first_line=int(first_line))
 
 
 def signal_name(number: int) -> str:
