@@ -13,10 +13,10 @@ from kfnb.events import LogLine, Points
 from kfnb.series import SeriesStore
 
 if TYPE_CHECKING:
-    from kfnb.job import Job
+    from kfnb.backends.base import JobBackend
 
 
-async def export(job: Job, folder: Path) -> Path:
+async def export(backend: JobBackend, id: str, folder: Path) -> Path:
     """Write ``code/`` (the bundle), ``record.json``, ``log.txt``, ``scalars.csv`` and ``results/`` into the new
     ``folder``.
 
@@ -24,8 +24,7 @@ async def export(job: Job, folder: Path) -> Path:
     """
     if folder.exists():
         raise UsageError(f"{folder} exists already.", fix="Name a folder that is not there yet.")
-    backend = job._backend
-    record, bundle = await job.arecord(), await backend.bundle(job.id)
+    record, bundle = await backend.record(id), await backend.bundle(id)
     for name, content in bundle.files.items():
         target = folder / "code" / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -33,14 +32,14 @@ async def export(job: Job, folder: Path) -> Path:
     (folder / "record.json").write_text(record.model_dump_json(indent=1) + "\n")
     store = SeriesStore()
     with (folder / "log.txt").open("w", encoding="utf-8") as log:
-        async for batch in job.astream(follow=False):
+        async for batch in backend.events(id, follow=False):
             for event in batch.events:
                 if isinstance(event, LogLine) and not event.transient:
                     log.write(f"[{'node' if event.rank is None else event.rank}] {event.text}\n")
                 elif isinstance(event, Points):
                     store.add(event)
     await asyncio.to_thread(_write_scalars, store, folder / "scalars.csv")
-    results = await backend.results(job.id)
+    results = await backend.results(id)
     if results is not None:
         await asyncio.to_thread(shutil.copytree, results, folder / "results")
     return folder

@@ -125,7 +125,7 @@ class Job:
         """Write the job as plain files into the new folder ``path``: code, record, log, scalars, results."""
         from kfnb.export import export
 
-        return portal.call(export(self, Path(path)))
+        return portal.call(export(self._backend, self.id, Path(path)))
 
     # -- the async core, on the portal's loop ------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class Job:
             return {}, {}
         from kfnb_worker import values
 
-        return await asyncio.to_thread(values.load_results, folder)
+        return await asyncio.to_thread(values.load_results, str(folder))
 
 
 def _wanted(event: object, rank: int | None) -> bool:

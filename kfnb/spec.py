@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-SPEC_VERSION = 1
+SPEC_VERSION: Literal[1] = 1
 
 #: Longest job name. Kubernetes objects get 63 characters, of which operators add up to 19 to "NAME-xxxxx".
 NAME_LIMIT = 38
