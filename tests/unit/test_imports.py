@@ -21,7 +21,7 @@ LAYERS = [
     {"config", "decode", "errors", "events", "failures", "options", "portal", "record", "series", "source", "spec"},
     {"backends"},
     {"api", "comparison", "export", "job", "state", "views", "workspaces"},
-    {"cli", "labserver", "magics"},
+    {"__main__", "cli", "labserver", "magics"},
 ]
 HEAVY = ["torch", "kubernetes", "ipywidgets", "anywidget", "numpy", "pydantic", "pandas", "tensorboard"]
 
