@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import select
 import stat
 import sys
 import time
+from contextlib import suppress
 from typing import Any, Dict, List, Optional
 
 from kfnb_worker import wire
@@ -25,6 +27,7 @@ HIGH, LOW = 1 << 20, 1 << 18
 #: Where the disk is full, what comes is dropped (and counted) above this many bytes, but for records that matter.
 KEPT_BYTES = 256 * 1024
 KEPT_RECORDS = 200
+NOT_READ = "nobody read the log"
 MATTERS = frozenset(["hello", "attempt", "rank", "failure", "result", "checkpoint", "end"])
 
 PIPE_BYTES = 1 << 20
@@ -153,12 +156,38 @@ class Output:
             lost, size = self._lost_lines, self._lost_bytes
             self._lost_lines = self._lost_bytes = 0
             held, self._held = self._held, []
-            self.record({"e": "lost", "count": lost, "bytes": size, "why": trouble, "t": time.time()})
+            self.record({"e": "lost", "count": lost, "bytes": size, "why": trouble or NOT_READ, "t": time.time()})
             for record in held:
                 self.record(record)
 
     def finish(self, seconds: float) -> bool:
-        """Write everything, waiting up to ``seconds`` for a reader or for room; whether all of it went out."""
+        """Write everything, waiting up to ``seconds`` for a reader or for room; whether all of it went out.
+
+        Where there is no room, records that matter go before lines.
+        """
+        self.flush()
+        if self._trouble or not self._finish(seconds):
+            self._shed()
+        return self._finish(seconds)
+
+    def _shed(self) -> None:
+        """Give up what waits to be written, but for the rest of a line that is out in part, and for what matters."""
+        line, newline, rest = b"".join(self._chunks).partition(b"\n")
+        self._chunks, self._size = [line + newline], len(line) + 1
+        self._lost_bytes += len(rest)
+        held = []
+        for lost in rest.split(b"\n")[:-1]:
+            self._lost_lines += 1
+            who, _, payload = lost.partition(b"] ")
+            if who.startswith(b"[kfnb:") and not who.endswith(b"+"):
+                with suppress(ValueError, KeyError):
+                    record = json.loads(payload)
+                    if record["e"] in MATTERS:
+                        held.append(record)
+                        self._lost_lines -= 1
+        self._held = held + self._held
+
+    def _finish(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         while True:
             self.flush()

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,9 +95,10 @@ def test_a_full_disk_loses_lines_and_says_how_many(tmp_path: Path) -> None:
             output.flush()
     output.record({"e": "failure", "t": 1.0})
     output.record({"e": "s", "t": 1.0})
+    output.flush()
     real = os.open(tmp_path / "log", os.O_RDWR | os.O_CREAT)
     os.dup2(real, log)  # room again
-    assert output.finish(5)
+    run_until(loop, lambda: not output._chunks)
     output.lines(b"0", b":", [b"after"])
     assert output.finish(5)
     loop.close()
@@ -169,6 +171,37 @@ def test_a_reader_that_does_not_read_stops_the_ranks_and_not_the_worker() -> Non
     lines = parsed(bytes(got))
     assert [sequence for _, _, sequence, _ in lines] == list(range(len(lines)))
     assert sum(len(payload) + 1 for who, _, _, payload in lines if who == b"0") == sent
+
+
+def test_where_there_is_no_room_in_the_end_what_matters_goes_first() -> None:
+    loop = Loop()
+    log_read, log_write = os.pipe()
+    output = Output(loop, log_write)
+    for number in range(10_000):
+        output.lines(b"0", b":", [b"%099d" % number])
+    output.record({"e": "failure", "message": "why", "t": 1.0})
+    output.record({"e": "note", "text": "no matter", "t": 1.0})
+    assert not output.finish(0.2)  # nobody reads
+    output.record({"e": "end", "t": 2.0})
+    got = bytearray()
+
+    def read_all() -> None:
+        for data in iter(lambda: os.read(log_read, 1 << 16), b""):
+            got.extend(data)
+
+    reading = threading.Thread(target=read_all)
+    reading.start()
+    assert output.finish(20)
+    loop.close()
+    os.close(log_write)
+    reading.join()
+    os.close(log_read)
+    lines = parsed(bytes(got))
+    kept = [int(payload) for who, _, _, payload in lines if who == b"0"]
+    assert kept == list(range(len(kept)))
+    records = [json.loads(payload) for who, _, _, payload in lines if who == b"kfnb"]
+    assert [record["e"] for record in records if record["e"] != "clock"] == ["lost", "failure", "end"]
+    assert 10_000 - len(kept) < records[-3]["count"] < 10_000 - len(kept) + 10  # the note, and clocks
 
 
 def test_the_time_of_lines_is_told_before_them(tmp_path: Path) -> None:
