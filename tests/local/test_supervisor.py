@@ -11,7 +11,7 @@ import time
 
 import psutil
 
-from kfnb.backends.local import lost, rundir
+from kfnb.backends.local import lost, processes, rundir
 from kfnb.backends.local.gpus import Gpu, Leases
 from tests.local.standin import end, last, make_run, phases, pids_of, supervise, wait_phase
 from tests.waiting import wait_for
@@ -206,6 +206,19 @@ def test_a_machine_that_was_restarted_is_said():
     rundir.write_json(run.supervisor, who)
     entry = lost.present_phase(run)
     assert (entry["phase"], entry["reason"]) == ("Lost", "The machine was restarted while the job ran.")
+
+
+def test_a_lock_that_a_fork_of_the_client_kept_is_no_sign_of_life():
+    run = make_run(FOREVER)
+    rundir.append_phase(run, "Running", "")
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    rundir.write_json(run.supervisor, {**processes.here(), "pid": gone.pid})
+    lock = rundir.take_lock(run.lock)
+    try:
+        assert lost.present_phase(run)["phase"] == "Lost"
+    finally:
+        os.close(lock)
 
 
 def test_a_supervisor_that_cannot_start_is_said():

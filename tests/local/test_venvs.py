@@ -98,6 +98,11 @@ def test_the_key_is_that_of_what_is_installed(tmp_path, wheel):
     assert of_wheel != venvs.key("wheels/tinypackage-1.0-py3-none-any.whl\n", tmp_path)
 
 
+def test_no_password_is_shown():
+    text = "--index-url https://me:pass@host/simple\na==1\n-e ./mine\nb @ git+https://token@host/b.git\n# a comment\n"
+    assert venvs.shown(text) == "a==1, -e ./mine, b @ git+https://host/b.git"
+
+
 def test_stop_ends_an_installation(home, tmp_path):
     # pip waits for an index that never answers
     import socket

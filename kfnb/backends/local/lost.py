@@ -40,9 +40,16 @@ def alive(run: RunDir) -> bool:
     if not rundir.is_locked(run.lock):
         return False
     who = rundir.read_json(run.supervisor)
-    # A fork of the submitting process may have kept the lock's descriptor. The pid alone counts here, since start times
-    # move when the clock is set.
-    return who is None or who.get("host") != socket.gethostname() or psutil.pid_exists(int(who["pid"]))
+    # A fork of the submitting process may have kept the lock's descriptor.
+    return who is None or who.get("host") != socket.gethostname() or _runs(int(who["pid"]))
+
+
+def _runs(pid: int) -> bool:
+    """By the pid alone, since start times move when the clock is set; where it is another's by now, the lock is free."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
 
 
 def _declare(run: RunDir, attempt: int) -> dict[str, Any]:

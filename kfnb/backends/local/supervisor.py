@@ -124,9 +124,9 @@ class Supervisor:
         self._environment = venv.environment(self._environment)
 
     def _install(self, venv: Any, requirements: str, folder: Path) -> None:
-        from kfnb.backends.local.venvs import pip_errors, requirement_lines
+        from kfnb.backends.local.venvs import pip_errors, shown
 
-        self._say("Pending", f"installing packages: {', '.join(requirement_lines(requirements))[:200]}")
+        self._say("Pending", f"installing packages: {shown(requirements)}")
         listed = self.run.path / "requirements.txt"
         rundir.write_atomic(listed, requirements.encode())
         venv.create()

@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import site
 import sys
@@ -30,6 +31,12 @@ def requirement_lines(text: str) -> list[str]:
     """The lines of a requirements file that say something."""
     lines = (line.strip() for line in text.splitlines())
     return [line for line in lines if line and not line.startswith("#")]
+
+
+def shown(requirements: str) -> str:
+    """What is installed, in one short line: without pip's own options, and without anybody's password in an address."""
+    names = [line for line in requirement_lines(requirements) if not line.startswith("-") or line.startswith("-e")]
+    return re.sub(r"://[^/@\s]*@", "://", ", ".join(names))[:200]
 
 
 def key(requirements: str, folder: Path) -> str:
