@@ -12,14 +12,14 @@ SOURCES := pyproject.toml hatch_build.py install.json package.json package-lock.
 
 .PHONY: demo test lint bench clean
 
-# A notebook cell trained by 2 nodes x 2 processes on this machine
+# A notebook cell trained by 2 nodes x 2 processes on this machine, and what the notebook shows of it
 demo: $(STAMP)
 	@mkdir -p out
-	$(BIN)/papermill --no-progress-bar --log-output --log-level WARNING -k python3 \
-	    notebooks/quickstart.ipynb out/quickstart.ipynb
-	@$(BIN)/python -m kfnb.cli jobs
-	@echo
-	@echo "The notebook as it ran: out/quickstart.ipynb. To open it:"
+	$(BIN)/papermill -k python3 notebooks/quickstart.ipynb out/quickstart.ipynb
+	@$(BIN)/jupyter nbconvert --log-level ERROR --to markdown --stdout --no-input \
+	    --TemplateExporter.exclude_markdown True --NbConvertBase.display_data_priority text/plain \
+	    out/quickstart.ipynb | cat -s
+	@echo "The notebook as it ran is out/quickstart.ipynb. To open it in JupyterLab:"
 	@echo "    $(BIN)/jupyter lab out/quickstart.ipynb"
 
 test: $(STAMP)
