@@ -20,7 +20,7 @@ from kfnb_worker.forked import Forked, unpack
 from kfnb_worker.loop import READ, Loop
 from kfnb_worker.member import Member
 from kfnb_worker.processes import PR_SET_CHILD_SUBREAPER, Guard, prctl
-from kfnb_worker.ranks import Rank, Ranks, explain, memory_kills
+from kfnb_worker.ranks import RANK_COMMAND, Rank, Ranks, explain, memory_kills
 from kfnb_worker.relay import Output
 from kfnb_worker.stacks import Stacks
 from kfnb_worker.telemetry import Telemetry
@@ -263,7 +263,7 @@ class Worker:
             self._output.record({"e": "attempt", "a": attempt, "why": text, "t": time.time()})
         self._memory_kills = memory_kills()
         self._ranks = Ranks(self._loop, self._output, self._guard, self._exited)
-        command = [self.plan["python"], "-m", "kfnb_worker.run", *self.plan["args"]]
+        command = [self.plan["python"], *RANK_COMMAND, *self.plan["args"]]
         assert self._member is not None
         for local in range(self.plan["procs"]):
             number = self.node * self.plan["procs"] + local

@@ -15,6 +15,10 @@ from kfnb_worker.loop import Loop, Timer
 from kfnb_worker.processes import Guard, descendants, kill, kill_group
 from kfnb_worker.relay import Output, Pipe
 
+#: What the interpreter of a rank is told. Its first path is the working directory, where a file named like a module of
+#: the standard library may lie; the code of a job is what was shipped with it.
+RANK_COMMAND = ["-c", "import sys; del sys.path[0]; from kfnb_worker.run import start; start()"]
+
 SWEEP_SECONDS = 0.05
 SWEEPS = 100
 #: How long a pipe is waited for that something we could not end still holds.

@@ -1,5 +1,4 @@
-"""``python -m kfnb_worker.run ARGS``: the process of one rank. Everything here happens before the user's first line,
-so it is little, and imported late."""
+"""The process of one rank. Everything here happens before the user's first line, so it is little, and imported late."""
 
 from __future__ import annotations
 
@@ -108,12 +107,10 @@ def _save_results() -> None:
         _send({"e": "result", **saved})
 
 
-def _leave(code: int) -> None:
+def start() -> None:
+    """Run, and end this process."""
+    code = main()
     client = channel.channel()
     if client is not None:
         client.flush()
     sys.exit(code)
-
-
-if __name__ == "__main__":
-    _leave(main())

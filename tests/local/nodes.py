@@ -14,10 +14,10 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from kfnb.backends.local.package import worker_zip
 from kfnb_worker import wire
 from tests.waiting import wait_for
 
-ROOT = Path(__file__).parents[2]
 TIMEOUT = 90.0
 
 
@@ -27,6 +27,8 @@ class Nodes:
     def __init__(self, path: Path, body: str, nodes: int = 1, procs: int = 2, **plan: Any) -> None:
         self.path, self.nodes, self.procs = path, nodes, procs
         path.mkdir(parents=True, exist_ok=True)
+        self.worker = path / "worker.zip"
+        self.worker.write_bytes(worker_zip())
         bundle = path / "bundle.zip"
         parts = {"translated": False, "defs": [], "values": False, "shell": False}
         described = {"v": 1, **parts, "out": ["answer"], "first_line": 1}
@@ -68,11 +70,10 @@ class Nodes:
         for node in which or range(self.nodes):
             with self.log(node).open("wb") as log:
                 self.workers[node] = subprocess.Popen(
-                    [sys.executable, "-S", "-m", "kfnb_worker", str(self.path / "plan.json"), "--node", str(node)],
+                    [sys.executable, "-S", "-E", str(self.worker), str(self.path / "plan.json"), "--node", str(node)],
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
-                    env={**os.environ, "PYTHONPATH": str(ROOT)},
                     cwd=self.path,
                 )
         return self

@@ -86,6 +86,14 @@ print("to stderr", file=sys.stderr)
     assert job.output(0, "!") == ["to stderr"]
 
 
+def test_files_that_lie_about_do_not_replace_modules(make: Make) -> None:
+    job = make("import json, sys\nprint(json.dumps(sys.path[0]))", 1, 1)
+    for name in ("json", "socket", "typing", "signal", "kfnb_worker"):
+        (job.path / f"{name}.py").write_text("raise SystemExit('this is not the standard library')")
+    assert job.run() == {0: 0}
+    assert job.output(0)[0].endswith('nodes/0/code"')
+
+
 def test_the_first_failure_ends_all_at_once(make: Make) -> None:
     body = """
 import kfnb_worker as kf
