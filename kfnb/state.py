@@ -149,7 +149,7 @@ class JobState:
             if type(event) is LogLine:  # by far the most frequent
                 rank = event.rank if event.rank is not None else -1 - event.node
                 if len(event.text) > LINE_LIMIT:
-                    event = _cut(event)
+                    event = cut(event)
                 if event.transient:
                     transient[rank] = event
                     continue
@@ -248,6 +248,9 @@ class JobState:
         self.nodes, self.procs = event.nodes, event.procs
 
 
-def _cut(line: LogLine) -> LogLine:
+def cut(line: LogLine) -> LogLine:
+    """The line with at most ``LINE_LIMIT`` characters, and how many are not there."""
+    if len(line.text) <= LINE_LIMIT:
+        return line
     more = len(line.text) - LINE_LIMIT
     return line._replace(text=f"{line.text[:LINE_LIMIT]} ... ({more:,} more characters are in the log)")

@@ -19,6 +19,7 @@ from kfnb.magics import line, parsers
 from kfnb.magics.train import start
 from kfnb.magics.waiting import follow_log, show
 from kfnb.options import split_line
+from kfnb.state import cut
 from kfnb.views import table, terminal, words
 from kfnb.views.interrupt import before_start, blocking
 from kfnb.views.table import Table, Text
@@ -88,7 +89,7 @@ async def _print_log(job: Job, rank: int | None, tail: int) -> None:
             for event in batch.events:
                 if isinstance(event, LogLine) and not event.transient and rank in (None, event.rank):
                     total += 1
-                    lines.append(event)
+                    lines.append(cut(event))
 
     await portal.wait(read())
     shown = [terminal.log_line(one, colour=True) for one in lines]

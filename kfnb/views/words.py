@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kfnb.events import LogLine, Phase
 from kfnb.failures import explain
+from kfnb.series import SeriesKey
 from kfnb.state import JobState, Overall
 
 #: Series named in the line of last scalars.
@@ -94,23 +95,24 @@ def progress_text(progress: Overall) -> str:
 
 
 def scalars_text(state: JobState) -> str:
-    """The last value of the first series, each by its tag (with its run and rank where those tell them apart)."""
-    keys = list(state.series)[: 4 * SCALARS]
-    tags = [key.tag for key in keys]
+    """The last value of the first series, by tag; of one that several ranks write, the first rank's."""
+    writers: dict[tuple[str, str], list[SeriesKey]] = {}
+    for key in state.series:
+        writers.setdefault((key.run, key.tag), []).append(key)
+    tags = Counter(tag for _, tag in writers)
     parts = []
-    for key in keys[:SCALARS]:
-        step, value = state.series.last(key)
-        name = key.tag
-        if tags.count(key.tag) > 1:
-            name = "/".join(part for part in (key.run if key.run != "." else "", key.tag) if part)
-            name += f" (rank {key.rank})" if key.rank is not None else ""
+    for (run, tag), keys in list(writers.items())[:SCALARS]:
+        step, value = state.series.last(keys[0])
+        name = f"{run}/{tag}" if tags[tag] > 1 and run != "." else tag
+        if len(keys) > 1 and keys[0].rank is not None:
+            name += f" (rank {keys[0].rank} of {len(keys)})"
         parts.append((clean(name), f"{value:.4g}", step))
     steps = {step for _, _, step in parts}
     if len(steps) == 1:
         text = ", ".join(f"{name} {value}" for name, value, _ in parts) + f" at step {steps.pop()}"
     else:
         text = ", ".join(f"{name} {value} (step {step})" for name, value, step in parts)
-    more = len(state.series) - len(parts)
+    more = len(writers) - len(parts)
     return text + (f", and {more} more" if more else "")
 
 

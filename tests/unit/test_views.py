@@ -149,7 +149,12 @@ def test_a_failed_job_names_the_rank_and_the_line() -> None:
 
 def test_series_of_the_same_tag_are_told_apart() -> None:
     state = running(Points("train", 0, "loss", 0, [1], [0.0], [1.0]), Points("val", 0, "loss", 0, [2], [0.0], [2.0]))
-    assert words.scalars_text(state) == "train/loss (rank 0) 1 (step 1), val/loss (rank 0) 2 (step 2)"
+    assert words.scalars_text(state) == "train/loss 1 (step 1), val/loss 2 (step 2)"
+
+
+def test_a_series_of_many_ranks_is_told_once() -> None:
+    state = running(*(Points(".", rank, "lr", 0, [1], [0.0], [0.1 + rank]) for rank in range(64)))
+    assert words.scalars_text(state) == "lr (rank 0 of 64) 0.1 at step 1"
 
 
 def test_many_series_are_counted() -> None:
