@@ -45,7 +45,7 @@ def alive(run: RunDir) -> bool:
 
 
 def _runs(pid: int) -> bool:
-    """By the pid alone, since start times move when the clock is set; where it is another's by now, the lock is free."""
+    """By the pid alone: start times move when the clock is set, and a pid that is used again is rare enough."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
