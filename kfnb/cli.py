@@ -18,7 +18,6 @@ from typing import Any, TextIO
 from kfnb import portal
 from kfnb.api import Prepared, find, list_jobs, prepare_again, prepare_source
 from kfnb.backends.local.prune import DAY, DEFAULT_AGE, DEFAULT_BYTES, prune
-from kfnb.comparison import acompare
 from kfnb.config import settings
 from kfnb.errors import JobFailed, KfnbError
 from kfnb.events import JobEvent
@@ -31,7 +30,7 @@ from kfnb.options import add_options
 from kfnb.spec import parse_duration
 from kfnb.state import JobState
 from kfnb.views import plain, table, terminal, words
-from kfnb.views.interrupt import Detached, before_start, blocking, submitted
+from kfnb.views.interrupt import Detached, blocking, interruptible, submitted
 from kfnb.views.terminal import TerminalView
 from kfnb.views.watch import watch
 
@@ -184,7 +183,7 @@ def _train(given: argparse.Namespace, args: tuple[str, ...]) -> None:
         source = sys.stdin.read() + "\n"  # a line break tells code from a path
 
     async def work() -> None:
-        await _start(await before_start(prepare_source(source, options)), given.json)
+        await _start(await interruptible(prepare_source(source, options)), given.json)
 
     blocking(work())
 
@@ -194,7 +193,7 @@ def _run(given: argparse.Namespace, args: tuple[str, ...]) -> None:
 
     async def work() -> None:
         again = prepare_again(given.name, spec_options(vars(given), args), values)
-        await _start(await before_start(again), given.json)
+        await _start(await interruptible(again), given.json)
 
     blocking(work())
 
@@ -241,6 +240,8 @@ def _delete(given: argparse.Namespace, args: tuple[str, ...]) -> None:
 
 
 def _compare(given: argparse.Namespace, args: tuple[str, ...]) -> None:
+    from kfnb.comparison import acompare  # it imports numpy, which no other command needs
+
     comparison = portal.call(acompare(given.names))
     _print_json(comparison.as_dict()) if given.json else print(comparison.text())
 

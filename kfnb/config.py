@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from kfnb.errors import ConfigError
+from kfnb.home import home
 from kfnb.options import OPTIONS, make_spec
 from kfnb.spec import TrainSpec, option_name
 
@@ -29,12 +30,6 @@ else:
     import tomli as tomllib
 
 FILE = "kfnb.toml"
-
-
-def home() -> Path:
-    """``$KFNB_HOME``: where jobs, virtual environments and what the user has trusted are kept."""
-    configured = os.environ.get("KFNB_HOME")
-    return Path(configured).expanduser().absolute() if configured else Path.home() / ".local" / "share" / "kfnb"
 
 
 @dataclass(frozen=True)
@@ -101,8 +96,9 @@ def settings(given: Mapping[str, Any], cwd: Path | None = None) -> dict[str, Set
         if project.sensitive and not is_trusted(project):
             raise ConfigError(
                 f"{project.path} sets {', '.join(map(option_name, project.sensitive))}, and has not been trusted.",
-                "Such settings decide what runs and which of your variables it sees, and the file may come from somebody else.",
-                f"Read the file; if it is as you want it, run `%kfconfig --trust` (or `kfnb config --trust`) in {project.path.parent}.",
+                "Such settings decide what runs and which of your variables it sees; the file may be somebody else's.",
+                f"Read the file; if it is as you want it, run `%kfconfig --trust` (or `kfnb config --trust`) "
+                f"in {project.path.parent}.",
             )
         lay(project.table, str(project.path))
     for field, value in _environment().items():

@@ -6,6 +6,9 @@ import re
 
 from kfnb.events import Failure, Phase
 
+#: What to do about a value that did not come back.
+OUT_ADVICE = "Put into --out only values that travel: JSON, numpy, tensors, state dicts and modules, dataclasses."
+
 # a frame of the user's main program as the worker runs it: .../code/main.py
 _FRAME = re.compile(r'File "[^"\n]*?code/main\.py", line (\d+)')
 
@@ -50,4 +53,4 @@ def advice(phase: Phase, name: str) -> str:
         return f"Correct the cell and run it again; `%kflogs {name}` shows what each rank printed."
     if phase is Phase.STOPPED:
         return f"`%kfrun {name}` starts it again from its record."
-    return f"`%kfrun {name}` starts it again from its record; a checkpoint, where there is one, is gone on from with --checkpoint."
+    return f"`%kfrun {name}` starts it again from its record; with --checkpoint DIR it goes on from a checkpoint."

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kfnb import portal
 from kfnb.errors import BackendError, JobFailed, JobLost, JobStopped, KfnbError
 from kfnb.events import Batch, Cursor, Failure, LogLine, Phase, PhaseChanged, Points, Stacks
-from kfnb.failures import advice, explain
+from kfnb.failures import OUT_ADVICE, advice, explain
 from kfnb.series import SeriesStore
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class Job:
         if errors and not partial:
             raise KfnbError(
                 "; ".join(f"`{name}` could not be brought back: {why}" for name, why in sorted(errors.items())),
-                fix="Put into --out only values that travel: JSON, numpy, tensors, state dicts and modules, dataclasses.",
+                fix=OUT_ADVICE,
             )
         return values
 

@@ -6,11 +6,10 @@ import argparse
 from collections import deque
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kfnb import portal
 from kfnb.api import find, list_jobs, prepare_again
-from kfnb.comparison import Comparison, acompare
 from kfnb.config import find_project_file, settings, trust
 from kfnb.errors import UsageError
 from kfnb.events import LogLine
@@ -21,8 +20,11 @@ from kfnb.magics.waiting import follow_log, show
 from kfnb.options import split_line
 from kfnb.state import cut
 from kfnb.views import table, terminal, words
-from kfnb.views.interrupt import before_start, blocking
+from kfnb.views.interrupt import blocking, interruptible
 from kfnb.views.table import Table, Text
+
+if TYPE_CHECKING:
+    from kfnb.comparison import Comparison
 
 #: Lines that ``%kflogs`` shows where it is not told how many: a saved notebook has to stay small.
 TAIL = 500
@@ -91,7 +93,7 @@ async def _print_log(job: Job, rank: int | None, tail: int) -> None:
                     total += 1
                     lines.append(cut(event))
 
-    await portal.wait(read())
+    await interruptible(read(), "Interrupted.")
     shown = [terminal.log_line(one, colour=True) for one in lines]
     if total > len(lines):
         shown.insert(0, f"{words.omission(total - len(lines))} (--tail {total} shows them too)")
@@ -136,10 +138,12 @@ async def _run(shell: Any, text: str) -> Job | None:
     given, args = parsed
     values = parsers.captured(given.use, shell.user_ns)
     options = parsers.spec_options(vars(given), args)
-    return await start(shell, await before_start(prepare_again(given.name, options, values)))
+    return await start(shell, await interruptible(prepare_again(given.name, options, values)))
 
 
 def kfcompare(shell: Any, text: str) -> Comparison | None:
+    from kfnb.comparison import acompare  # it imports numpy, which no other command needs
+
     parsed = _parse(shell, "kfcompare", text)
     return None if parsed is None else portal.call(acompare(parsed[0].names))
 

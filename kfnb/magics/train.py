@@ -13,7 +13,7 @@ from kfnb.magics import attended, line
 from kfnb.magics.waiting import show
 from kfnb.options import help_text, parse_train
 from kfnb.views import words
-from kfnb.views.interrupt import before_start, blocking, submitted
+from kfnb.views.interrupt import blocking, interruptible, submitted
 
 
 def kftrain(shell: Any, text: str, body: str) -> Job | None:
@@ -50,7 +50,7 @@ async def _train(shell: Any, text: str, body: str) -> Job | None:
         notebook=attended.notebook_path(shell),
         cell_id=attended.cell_id(shell),
     )
-    return await start(shell, await before_start(work))
+    return await start(shell, await interruptible(work))
 
 
 async def start(shell: Any, prepared: Prepared) -> Job | None:

@@ -10,6 +10,7 @@ from typing import Any
 from kfnb import portal
 from kfnb.errors import KfnbError
 from kfnb.events import Phase
+from kfnb.failures import OUT_ADVICE
 from kfnb.job import Job, raise_unless_succeeded
 from kfnb.magics import attended
 from kfnb.state import JobState
@@ -29,9 +30,9 @@ async def show(shell: Any, job: Job, *, notes: Sequence[str] = (), lives_until: 
 
     Raises ``JobFailed`` and its kin, ``Detached`` when interrupted, ``KfnbError`` where a result could not be brought.
     """
-    record = await portal.wait(job.arecord())
-    view, state = _view(shell, job, notes), JobState()
+    view, state, record = _view(shell, job, notes), JobState(), None
     try:
+        record = await portal.wait(job.arecord())
         await watch(job, view, state)
         footer, missing = await _results(shell, job, state, record.spec.out)
     except asyncio.CancelledError:
@@ -42,7 +43,7 @@ async def show(shell: Any, job: Job, *, notes: Sequence[str] = (), lives_until: 
         raise KfnbError(
             f"{job.id} succeeded, and not all of --out came back.",
             missing,
-            "Put into --out only values that travel: JSON, numpy, tensors, state dicts and modules, dataclasses.",
+            OUT_ADVICE,
         )
     return job
 

@@ -52,12 +52,12 @@ def _result(future: concurrent.futures.Future[T]) -> T:
     return future.result()
 
 
-async def before_start(work: Coroutine[Any, Any, T]) -> T:
-    """Await what comes before anything is started."""
+async def interruptible(work: Coroutine[Any, Any, T], said: str = "Interrupted: nothing was started.") -> T:
+    """Await ``work`` of the portal's loop, which starts nothing; ``said`` is what an interrupt raises."""
     try:
         return await portal.wait(work)
     except asyncio.CancelledError:
-        raise Detached("Interrupted: nothing was started.") from None
+        raise Detached(said) from None
 
 
 async def submitted(work: Coroutine[Any, Any, Job], say: Callable[[str], str]) -> Job:

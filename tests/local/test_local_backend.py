@@ -142,14 +142,14 @@ def test_each_node_has_its_own_gpus(monkeypatch):
     assert lines(job) == ["0 "]
 
 
-def test_packages_are_installed_on_top_of_this_environment(tmp_path, monkeypatch):
+def test_packages_are_installed_on_top_of_this_environment(tmp_path, monkeypatch, home):
     wheel = make_wheel(tmp_path / "wheels", "from the wheel")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     code = "import tinypackage, pydantic, sys\nprint(tinypackage.VALUE)\nprint(sys.prefix)\n"
     job = start(code, pip=[str(wheel)]).wait()
     value, prefix = [line.text for line in job.logs() if line.rank == 0]
     assert value == "from the wheel"
-    assert Path(prefix).parent == rundir.home() / "venvs"
+    assert Path(prefix).parent == home / "venvs"
     assert any("Successfully installed tinypackage" in line.text for line in job.logs() if line.rank is None)
     reasons = [event.reason for event in events(job, PhaseChanged)]
     assert any(reason.startswith("installing packages: ") for reason in reasons)

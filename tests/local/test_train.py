@@ -171,7 +171,7 @@ while not kf.stopping():
 print("saved", flush=True)
 """
     job = detached(code, name="stoppable", nodes=2, framework="python")
-    wait_for_line(job, "looping")
+    wait_for(lambda: sum(line.text == "looping" for line in job.logs()) == 2, timeout=60, what="both ranks to loop")
     job.stop()
     assert job.phase is Phase.STOPPED
     assert sum(line.text == "saved" for line in job.logs()) == 2

@@ -18,7 +18,8 @@ WORKER = sorted((ROOT / "kfnb_worker").rglob("*.py"))
 # Each layer, and what is above it: a module never imports from a layer above its own.
 # magics, labserver, cli -> views, workspaces, job -> backends -> spec, source
 LAYERS = [
-    {"config", "decode", "errors", "events", "failures", "options", "portal", "record", "series", "source", "spec"},
+    {"config", "decode", "errors", "events", "failures", "home", "options", "portal", "record", "series"}
+    | {"source", "spec"},
     {"backends"},
     {"api", "comparison", "export", "job", "state", "views", "workspaces"},
     {"__main__", "cli", "labserver", "magics"},

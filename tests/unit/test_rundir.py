@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kfnb.backends.local import rundir
 from kfnb.backends.local.rundir import RunDir
 from kfnb.errors import BackendError, NotFound
+from kfnb.home import home as kfnb_home
 
 
 @pytest.fixture
@@ -42,9 +43,9 @@ def test_the_home_is_private(home):
 def test_the_home_is_where_the_user_says(monkeypatch, tmp_path):
     monkeypatch.setenv("KFNB_HOME", "~/there")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert rundir.home() == tmp_path / "there"
+    assert kfnb_home() == tmp_path / "there"
     monkeypatch.delenv("KFNB_HOME")
-    assert rundir.home() == tmp_path / ".local" / "share" / "kfnb"
+    assert kfnb_home() == tmp_path / ".local" / "share" / "kfnb"
 
 
 def test_a_home_that_cannot_be_written_is_refused(monkeypatch, tmp_path):
@@ -141,11 +142,11 @@ def test_logs_are_found_by_node_and_restart(run):
     assert [(node, restart) for node, restart, _ in run.logs()] == [(0, 0), (0, 2), (0, 10), (2, 0), (10, 0)]
 
 
-def test_removing_leaves_no_half_job(run):
+def test_removing_leaves_no_half_job(run, home):
     rundir.write_json(run.record, {})
     (run.path / "nodes").mkdir()
     rundir.remove(run)
-    assert list((rundir.home() / "jobs").iterdir()) == []
+    assert list((home / "jobs").iterdir()) == []
 
 
 FULL = """

@@ -24,6 +24,7 @@ from kfnb.backends.local.plan import build_plan, build_secret
 from kfnb.backends.local.rundir import RunDir
 from kfnb.errors import BackendError, NotFound
 from kfnb.events import Batch, Cursor, Phase
+from kfnb.home import home
 from kfnb.record import Record
 from kfnb.source import Bundle
 from kfnb.spec import TrainSpec
@@ -120,7 +121,7 @@ def _submit(submission: Submission) -> None:
         raise BackendError(
             f"{run.id} could not be started",
             f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""),
-            f"Nothing was started. See that {rundir.home()} can be written to and its disk has room (`kfnb prune`).",
+            f"Nothing was started. See that {home()} can be written to and its disk has room (`kfnb prune`).",
         ) from None
     except BaseException:
         rundir.remove(run)
@@ -144,7 +145,7 @@ def _write(submission: Submission, run: RunDir) -> None:
 
 def _start(run: RunDir, lock: int) -> None:
     environment = {name: value for name, value in os.environ.items() if name != processes.MARK}
-    environment["KFNB_HOME"] = str(rundir.home())  # whatever it was relative to
+    environment["KFNB_HOME"] = str(home())  # whatever it was relative to
     if environment.get("MPLBACKEND", "").startswith("module://"):
         del environment["MPLBACKEND"]  # the kernel's own, which draws into a notebook that the ranks do not have
     log = os.open(run.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -168,7 +169,7 @@ def _start(run: RunDir, lock: int) -> None:
 def _describe(submission: Submission) -> str:
     """A dry run: what would be started, with names in place of secret values."""
     spec = submission.spec
-    run = RunDir(rundir.home() / "jobs" / submission.id)
+    run = RunDir(home() / "jobs" / submission.id)
     plan = build_plan(submission, run, gpus.visible())
     lines = [
         f"{run.id}: {spec.nodes} x {spec.procs} ranks of {plan['python']} on this machine, in {plan['workdir']}",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kfnb.backends.local import rundir
 from kfnb.backends.local.rundir import RunDir
+from kfnb.home import home
 
 DAY = 86400.0
 
@@ -100,7 +101,7 @@ def _candidates() -> list[_Candidate]:
 
 def _venvs() -> list[_Candidate]:
     found = []
-    for path in (rundir.home() / "venvs").glob("*"):
+    for path in (home() / "venvs").glob("*"):
         if path.is_dir():
             marker = path / "complete.json"
             used = (marker if marker.exists() else path).stat().st_mtime
@@ -157,7 +158,7 @@ def _remove_remains(dry_run: bool = False) -> list[Removal]:
     """Directories of submissions that never came to their end, and of removals that did not."""
     now = time.time()
     removals = []
-    for path in (rundir.home() / "jobs").glob("*"):
+    for path in (home() / "jobs").glob("*"):
         try:
             if not (path.name.startswith(".") or not (path / "record.json").exists()):
                 continue

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kfnb.errors import BackendError, NotFound
+from kfnb.home import home
 
 TERMINAL = frozenset({"Succeeded", "Failed", "Stopped", "Lost"})
 
@@ -29,12 +30,6 @@ NODE_RESERVE_BYTES = 512 * 1024
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LETTERS = string.ascii_lowercase + string.digits
-
-
-def home() -> Path:
-    """``$KFNB_HOME``, by default kfnb's folder among the user's data. It need not exist yet."""
-    given = os.environ.get("KFNB_HOME")
-    return Path(os.path.abspath(os.path.expanduser(given))) if given else Path.home() / ".local" / "share" / "kfnb"
 
 
 def open_home() -> Path:

@@ -27,6 +27,7 @@ from kfnb.backends.local import processes, prune, rundir
 from kfnb.backends.local.gpus import Gpu, Leases
 from kfnb.backends.local.rundir import RunDir
 from kfnb.backends.local.workers import End, Workers, failure_dict
+from kfnb.home import home
 from kfnb_worker import wire
 
 #: Seconds beyond the grace of ranks that a worker has to end them and say its last words, before all of it is killed.
@@ -74,7 +75,7 @@ class Supervisor:
         until = self.orders.get("until")
         self._until = processes.find(*until) if until else None
         self._until_pid = until[0] if until else None
-        self._leases = Leases(rundir.home() / "gpus", run.id)
+        self._leases = Leases(home() / "gpus", run.id)
         self._environment = {**os.environ, processes.MARK: str(run.path)}
         self._wake = _listen(self._on_signal)
 
@@ -105,7 +106,7 @@ class Supervisor:
         from kfnb.backends.local import venvs
 
         folder = Path(self.plan["workdir"] or self.run.path)
-        venv = venvs.Venv(rundir.home() / "venvs", venvs.key(requirements, folder))
+        venv = venvs.Venv(home() / "venvs", venvs.key(requirements, folder))
         while True:
             used = rundir.take_lock(venv.lock, shared=True)  # held to the job's end: it is not pruned under the ranks
             if used is not None and venv.ready():
