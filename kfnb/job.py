@@ -200,20 +200,22 @@ class Job:
         await self.await_end()
         values, errors = await self.aresults()
         if errors and not partial:
-            raise KfnbError(
-                "; ".join(f"`{name}` could not be brought back: {why}" for name, why in sorted(errors.items())),
-                fix=OUT_ADVICE,
-            )
+            raise incomplete(self, errors)
         return values
 
     async def aresults(self) -> tuple[dict[str, Any], dict[str, str]]:
         """(values by name, why a name has none): without waiting, and without raising for a part."""
+        asked = (await self.arecord()).spec.out
         folder = await self._backend.results(self.id)
-        if folder is None:
+        if folder is None or not asked:
             return {}, {}
         from kfnb_worker import values
 
-        return await asyncio.to_thread(values.load_results, str(folder))
+        stored, errors = await asyncio.to_thread(values.load_results, str(folder))
+        # a job decides what it stores, and nothing but what was asked for is taken from it
+        found = {name: stored[name] for name in asked if name in stored}
+        unexplained = [name for name in asked if name not in stored and name not in errors and "*" not in errors]
+        return found, {**errors, **{name: f"{name}: rank 0 stored no such value" for name in unexplained}}
 
 
 def _wanted(event: object, rank: int | None) -> bool:
@@ -225,6 +227,11 @@ def first_failure(known: Failure | None, new: Failure) -> Failure:
     if known is None or new.attempt > known.attempt:
         return new
     return new if new.attempt == known.attempt and new.time < known.time else known
+
+
+def incomplete(job: Job, errors: dict[str, str]) -> KfnbError:
+    """The error of a job that succeeded without bringing back all that was asked for."""
+    return KfnbError(f"{job.id} succeeded, and not all of --out came back.", "; ".join(errors.values()), OUT_ADVICE)
 
 
 def raise_unless_succeeded(job: Job, phase: Phase, reason: str, failure: Failure | None) -> None:

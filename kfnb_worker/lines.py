@@ -83,8 +83,9 @@ class Lines:
         ``quiet``: nothing came for a second, so that a plain line's beginning is worth showing.
         """
         above = self._rows[: self._cursor]
-        if above and not any(row.fresh for row in above):
-            self._settle(self._cursor)
+        stale = next((index for index, row in enumerate(above) if row.fresh), len(above))
+        if stale:
+            self._settle(stale)
         for row in self._rows:
             row.fresh = False
         state = self._state()

@@ -42,8 +42,11 @@ INDEX = "values.json"
 INDEX_LIMIT = 64 << 20  # bytes of a results index that the notebook is willing to parse
 
 
-def dump_index(entries: Mapping[str, Any]) -> bytes:
-    return dumps({"v": 1, "values": {name: entries[name] for name in sorted(entries)}}).encode()
+def dump_index(entries: Mapping[str, Any], errors: Optional[Mapping[str, str]] = None) -> bytes:
+    index: Dict[str, Any] = {"v": 1, "values": {name: entries[name] for name in sorted(entries)}}
+    if errors:
+        index["errors"] = errors
+    return dumps(index).encode()
 
 
 def _creator(directory: str) -> Opener:
@@ -100,7 +103,7 @@ def save_results(names: Iterable[str], namespace: Mapping[str, object], director
         except Exception as problem:  # a user's class may do anything when its parts are read
             errors[name] = "%s could not be written: %s: %s" % (name, type(problem).__name__, problem)
     with create(INDEX + ".new") as file:
-        file.write(dump_index(entries))
+        file.write(dump_index(entries, errors))
     size = sum(os.path.getsize(path) for path in written)
     os.replace(os.path.join(directory, INDEX + ".new"), os.path.join(directory, INDEX))
     return {"names": sorted(entries), "errors": errors, "bytes": size}
@@ -140,7 +143,7 @@ def _decode_captured(directory: str, entry: Mapping[str, Any], main: Mapping[str
 
 
 def load_results(directory: str) -> Tuple[Dict[str, Any], Dict[str, str]]:
-    """Results by name, and sentences for those that could not be read.
+    """Results by name, and sentences for those that could not be stored, or not be read.
 
     Never raises for what a job wrote, and never unpickles it.
     The names are the job's word: assign only those that were asked for.
@@ -150,6 +153,7 @@ def load_results(directory: str) -> Tuple[Dict[str, Any], Dict[str, str]]:
     try:
         index = json.loads(_read(directory, INDEX, INDEX_LIMIT), parse_constant=_no_constant)
         entries = dict(index["values"])
+        errors.update((str(name), str(why)[:2000]) for name, why in index.get("errors", {}).items())
     except FileNotFoundError:
         return {}, {}
     except Exception as problem:

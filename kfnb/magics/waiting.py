@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kfnb import portal
-from kfnb.errors import KfnbError
 from kfnb.events import Phase
-from kfnb.failures import OUT_ADVICE
-from kfnb.job import Job, raise_unless_succeeded
+from kfnb.job import Job, incomplete, raise_unless_succeeded
 from kfnb.magics import attended
 from kfnb.state import JobState
 from kfnb.views import words
@@ -34,17 +32,13 @@ async def show(shell: Any, job: Job, *, notes: Sequence[str] = (), lives_until: 
     try:
         record = await portal.wait(job.arecord())
         await watch(job, view, state)
-        footer, missing = await _results(shell, job, state, record.spec.out)
+        footer, missing = await _results(shell, job, state)
     except asyncio.CancelledError:
         raise _let_go(view, state, job, record, lives_until) from None
     _finish(view, state, footer, record)
     raise_unless_succeeded(job, state.phase, state.reason, state.failure)
     if missing:
-        raise KfnbError(
-            f"{job.id} succeeded, and not all of --out came back.",
-            missing,
-            OUT_ADVICE,
-        )
+        raise incomplete(job, missing)
     return job
 
 
@@ -80,18 +74,14 @@ def _finish(view: NotebookView | TerminalView, state: JobState, footer: list[Lin
         view.finish([line.text for line in footer])
 
 
-async def _results(shell: Any, job: Job, state: JobState, names: Sequence[str]) -> tuple[list[Line], str]:
+async def _results(shell: Any, job: Job, state: JobState) -> tuple[list[Line], dict[str, str]]:
     """Assign rank 0's values. Returns the sentences that say so, and why those are missing that did not come."""
-    if not names or state.phase is not Phase.SUCCEEDED:
-        return [], ""
-    found, errors = await portal.wait(job.aresults())
-    values = {name: found[name] for name in names if name in found}  # a job decides what it stores, not what is set
+    if state.phase is not Phase.SUCCEEDED:
+        return [], {}
+    values, errors = await portal.wait(job.aresults())
     shell.user_ns.update(values)
-    problems = [*(state.result.errors.values() if state.result else ()), *errors.values()]
-    if len(values) < len(names) and not problems:
-        problems = [f"{', '.join(name for name in names if name not in values)}: rank 0 stored no such value"]
-    footer = [Line("warning", words.clean(problem)) for problem in problems]
+    footer = [Line("warning", words.clean(problem)) for problem in errors.values()]
     if values:
         total = f" ({words.size(state.result.bytes)})" if state.result else ""
         footer.insert(0, Line("info", f"Assigned in the notebook: {', '.join(values)}{total}"))
-    return footer, "; ".join(problems)
+    return footer, errors

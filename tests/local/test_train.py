@@ -456,3 +456,12 @@ def test_failures_of_every_rank_end_in_one_first_failure() -> None:
     failures = [e for batch in job.events() for e in batch.events if isinstance(e, Failure)]
     assert failures
     assert {failure.kind for failure in failures} == {"exit"}
+
+
+def test_a_value_that_cannot_come_back_says_so_and_costs_no_other() -> None:
+    job = kfnb.train("good = 1\nbad = open\nif False:\n    absent = 1", framework="python", out="good,bad,absent")
+    with pytest.raises(KfnbError, match=r"not all of --out came back") as caught:
+        job.result()
+    assert "bad" in caught.value.why
+    assert "absent" in caught.value.why
+    assert job.result(partial=True) == {"good": 1}

@@ -251,7 +251,7 @@ def test_one_bad_result_does_not_take_the_others_along(tmp_path: Path) -> None:
     assert saved["names"] == ["a"]
     assert "Odd cannot be brought back" in saved["errors"]["b"]
     assert "without a value named missing" in saved["errors"]["missing"]
-    assert values.load_results(str(tmp_path)) == ({"a": 1}, {})
+    assert values.load_results(str(tmp_path)) == ({"a": 1}, saved["errors"])
 
 
 def test_no_results_yet(tmp_path: Path) -> None:
