@@ -293,4 +293,6 @@ def _columns(columns: list[list[Any]]) -> tuple[list[int], list[float], list[flo
     steps, walls, values = columns
     if not len(steps) == len(walls) == len(values):
         raise ValueError("columns of a series differ in length")
+    if not all(-(1 << 63) <= step < 1 << 63 for step in steps):
+        raise ValueError("a step does not fit into 64 bits")
     return [int(step) for step in steps], [float(wall) for wall in walls], wire.unpack_floats(values)

@@ -207,11 +207,12 @@ class Job:
         """(values by name, why a name has none): without waiting, and without raising for a part."""
         asked = (await self.arecord()).spec.out
         folder = await self._backend.results(self.id)
-        if folder is None or not asked:
-            return {}, {}
-        from kfnb_worker import values
+        stored: dict[str, Any] = {}
+        errors: dict[str, str] = {}
+        if folder is not None and asked:
+            from kfnb_worker import values
 
-        stored, errors = await asyncio.to_thread(values.load_results, str(folder))
+            stored, errors = await asyncio.to_thread(values.load_results, str(folder))
         # a job decides what it stores, and nothing but what was asked for is taken from it
         found = {name: stored[name] for name in asked if name in stored}
         unexplained = [name for name in asked if name not in stored and name not in errors and "*" not in errors]

@@ -153,7 +153,8 @@ class TrainSpec(BaseModel):
     )
     keep_checkpoints: int = _option("How many of the newest checkpoints to keep", "N", default=3, ge=1)
     precision: Literal["fp32", "tf32", "bf16", "fp16"] | None = _option(
-        "Precision for kfnb_worker.autocast() and Hugging Face Accelerate; default: left to the code", default=None
+        "Precision of kf.autocast(), Hugging Face Accelerate and torch's TF32 matrices; default: left to the code",
+        default=None,
     )
     retries: int = _option("How often all ranks start again together after a failure", "N", default=0, ge=0, le=1000)
     timeout: Duration | None = _option("Longest time from Running to the end (90, 30s, 10m, 2h)", "TIME", default=None)

@@ -56,14 +56,20 @@ def log(step: int, **scalars: Any) -> None:
     """Tell scalars of this rank: ``kf.log(step, loss=loss, lr=0.1)``; ``**{"train/loss": loss}`` for other names.
 
     Values are numbers, numpy scalars or tensors of one element; NaN and infinities are points too. Raises
-    ``TypeError`` or ``ValueError`` for what is no number. Outside of a job it only checks that.
+    ``TypeError`` or ``ValueError`` for what is no number, and for a step beyond 64 bits. Outside of a job it only
+    checks that.
     """
     step, now = int(step), time.time()
+    if not -(1 << 63) <= step < 1 << 63:
+        raise ValueError("kf.log: step %d does not fit into 64 bits" % step)
     points: Dict[str, Tuple[List[int], List[float], List[Any]]] = {}
     for tag, value in scalars.items():
         if isinstance(value, (str, bytes)):
             raise TypeError("kf.log: %s is %r; a number is needed" % (tag, value))
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:  # an int beyond all floats
+            number = math.inf if value > 0 else -math.inf
         if not math.isfinite(number):
             packed: Any = "nan" if number != number else "inf" if number > 0 else "-inf"
         else:
@@ -75,8 +81,13 @@ def log(step: int, **scalars: Any) -> None:
 
 
 def progress(done: float, total: Optional[float] = None, unit: str = "") -> None:
-    """Tell how far this rank is: ``done`` of ``total`` units. Told at most ten times a second, and at the end."""
+    """Tell how far this rank is: ``done`` of ``total`` units. Told at most ten times a second, and at the end.
+
+    Amounts that are not finite tell nothing.
+    """
     global _progressed
+    if not math.isfinite(done) or not (total is None or math.isfinite(total)):
+        return
     now = time.time()
     if now - _progressed < PROGRESS_SECONDS and (total is None or done < total):
         return
@@ -88,25 +99,25 @@ def progress(done: float, total: Optional[float] = None, unit: str = "") -> None
 
 
 def precision() -> Optional[str]:
-    """The precision asked for: "bf16", "fp16", "fp32"; None where nothing was."""
+    """The precision asked for: "bf16", "fp16", "tf32", "fp32"; None where nothing was."""
     return os.environ.get("KFNB_PRECISION") or None
 
 
 def autocast(device: Optional[str] = None) -> ContextManager[Any]:
-    """``with kf.autocast():`` torch's autocast in the precision asked for; nothing for none and fp32.
+    """``with kf.autocast():`` torch's autocast in the precision asked for; nothing for none, fp32 and tf32.
 
     ``device`` is torch's device type; by default "cuda" where there is one, else "cpu".
     """
     import contextlib
 
     asked = precision()
-    if asked in (None, "fp32"):
+    if asked in (None, "fp32", "tf32"):  # tf32 is a way to multiply matrices: see kfnb_worker.environment
         return contextlib.nullcontext()
     import torch
 
     types = {"bf16": torch.bfloat16, "fp16": torch.float16}
     if asked not in types:
-        raise ValueError("precision %r has no autocast; there are bf16, fp16 and fp32" % asked)
+        raise ValueError("precision %r has no autocast; there are bf16, fp16, tf32 and fp32" % asked)
     kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
     manager: ContextManager[Any] = torch.autocast(kind, dtype=types[asked])
     return manager

@@ -273,7 +273,8 @@ class Client:
     def _hang_up(self) -> None:
         """A message that was sent in part goes with the connection."""
         if self._socket is not None:
-            self._socket.close()
+            with suppress(OSError):  # user code may have closed the descriptor
+                self._socket.close()
             self._socket = None
         self._rest = self._tail = b""
 

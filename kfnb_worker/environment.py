@@ -11,6 +11,15 @@ from typing import Any, Dict, List, Optional
 #: torch's and torchrun's own default ports, which somebody else may be about to take.
 _TAKEN = frozenset([29400, 29500])
 
+#: What libraries read of a precision: Hugging Face Accelerate its default, torch whether float32 matrices may be
+#: multiplied as TF32 (both documented by them).
+_PRECISION = {
+    "bf16": {"ACCELERATE_MIXED_PRECISION": "bf16"},
+    "fp16": {"ACCELERATE_MIXED_PRECISION": "fp16"},
+    "tf32": {"ACCELERATE_MIXED_PRECISION": "no", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"},
+    "fp32": {"ACCELERATE_MIXED_PRECISION": "no"},
+}
+
 
 def free_port() -> int:
     """A TCP port that is free now, below the ephemeral range, so that no outgoing connection takes it meanwhile.
@@ -118,8 +127,10 @@ def rank_environment(
         KFNB_KEEP_CHECKPOINTS=str(plan["keep_checkpoints"]),
         KFNB_RESULTS=plan["results"],
         KFNB_CODE=code,
-        KFNB_PRECISION=plan.get("precision") or "",
+        KFNB_PRECISION=plan["precision"] or "",
     )
+    for name, value in _PRECISION.get(plan["precision"] or "", {}).items():
+        env.setdefault(name, value)
     here = nodes * procs if plan["coordinator"].get("file") else procs  # with a file, all nodes are on this machine
     env.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // here)))
     devices = (plan.get("devices") or {}).get(str(node))

@@ -391,7 +391,7 @@ class Worker:
             line = message["line"]
             rank.failure = self._make_failure(
                 rank.number,
-                kind="exception",
+                kind="exit" if message.get("kind") == "exit" else "exception",
                 type=str(message["type"])[:500],
                 message=str(message["message"]),
                 traceback=str(message["traceback"]),

@@ -77,7 +77,10 @@ def _exit_code(stop: SystemExit) -> int:
         return 0
     if isinstance(stop.code, int):
         return stop.code & 0xFF
-    sys.stderr.write("%s\n" % (stop.code,))
+    text = str(stop.code)
+    says = "it ended with exit code 1: %s" % text[:2000] if text else "it ended with exit code 1"
+    _send({"e": "failure", "kind": "exit", "type": "SystemExit", "message": says, "traceback": "", "line": None})
+    sys.stderr.write("%s\n" % text)
     return 1
 
 

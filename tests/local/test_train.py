@@ -465,3 +465,34 @@ def test_a_value_that_cannot_come_back_says_so_and_costs_no_other() -> None:
     assert "bad" in caught.value.why
     assert "absent" in caught.value.why
     assert job.result(partial=True) == {"good": 1}
+
+
+def test_the_message_of_an_exit_is_the_reason() -> None:
+    job = detached("import sys; sys.exit('no data in the folder')", framework="python")
+    with pytest.raises(JobFailed, match="exit code 1: no data in the folder"):
+        job.wait(timeout=60)
+
+
+def test_precision_reaches_the_libraries_that_read_it() -> None:
+    code = "import os; print(os.environ['ACCELERATE_MIXED_PRECISION'], os.environ['KFNB_PRECISION'])"
+    job = kfnb.train(code, framework="python", precision="bf16")
+    assert [line.text for line in job.logs()] == ["bf16 bf16"]
+
+
+def test_a_rank_that_leaves_without_its_results_says_so() -> None:
+    job = kfnb.train("import os\nx = 1\nos._exit(0)", framework="python", out="x")
+    with pytest.raises(KfnbError, match="x: rank 0 stored no such value"):
+        job.result()
+
+
+def test_a_channel_that_user_code_closed_fails_no_training() -> None:
+    code = """
+import os, kfnb_worker as kf
+kf.log(0, loss=1.0)
+os.closerange(3, 64)
+for step in range(1, 3):
+    kf.log(step, loss=1.0)
+print("done")
+"""
+    job = kfnb.train(code, framework="python")
+    assert [line.text for line in job.logs()] == ["done"]

@@ -151,3 +151,9 @@ def test_a_broken_record_is_a_counted_gap() -> None:
     log = b'[kfnb:0] {"e":"s","a":0}\n[kfnb:1] {"e":"s","a":0,"r":0,"d":".","p":{"x":[[1],[1.0],[]]}}\n[kfnb:2] {nope\n'
     events = decode(log)
     assert [type(event) for event in events] == [Gap, Gap, Gap]
+
+
+def test_a_step_that_no_series_can_hold_is_a_counted_gap() -> None:
+    record = {"e": "s", "a": 0, "r": 0, "d": ".", "src": "log", "p": {"x": [[1 << 64], [1.0], [1.0]]}}
+    (gap,) = decode(log_of([(b"kfnb", b":", wire.dump(record))]))
+    assert isinstance(gap, Gap)

@@ -65,7 +65,9 @@ def test_every_kind_of_number_is_logged(sent: list[dict[str, Any]], value: Any) 
     assert walls[0] > 1.6e9
 
 
-@pytest.mark.parametrize(("value", "packed"), [(float("nan"), "nan"), (float("inf"), "inf"), (-np.inf, "-inf")])
+@pytest.mark.parametrize(
+    ("value", "packed"), [(float("nan"), "nan"), (float("inf"), "inf"), (-np.inf, "-inf"), (10**400, "inf")]
+)
 def test_what_is_not_finite_is_a_point(sent: list[dict[str, Any]], value: float, packed: str) -> None:
     kf.log(1, **{"train/loss": value})
     assert sent[0]["p"]["train/loss"][2] == [packed]
@@ -85,10 +87,25 @@ def test_progress_is_told_now_and_then_and_at_the_end(sent: list[dict[str, Any]]
     assert (sent[-1]["done"], sent[-1]["total"], sent[-1]["unit"]) == (100_000.0, 100_000.0, "samples")
 
 
+@pytest.mark.parametrize(("done", "total"), [(float("nan"), 5), (1, float("nan")), (float("inf"), None)])
+def test_an_amount_that_is_not_finite_tells_nothing(sent: list[dict[str, Any]], done: float, total: float) -> None:
+    kf.progress(done, total)
+    assert sent == []
+
+
+def test_a_step_beyond_64_bits_is_refused(sent: list[dict[str, Any]]) -> None:
+    with pytest.raises(ValueError, match="64 bits"):
+        kf.log(1 << 63, loss=1.0)
+    assert sent == []
+
+
 def test_autocast_has_the_precision_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KFNB_PRECISION", "bf16")
     with kf.autocast("cpu"):
         assert torch.mm(torch.ones(2, 2), torch.ones(2, 2)).dtype == torch.bfloat16
+    monkeypatch.setenv("KFNB_PRECISION", "tf32")
+    with kf.autocast("cpu"):
+        assert torch.mm(torch.ones(2, 2), torch.ones(2, 2)).dtype == torch.float32
     monkeypatch.setenv("KFNB_PRECISION", "fp7")
     with pytest.raises(ValueError, match="fp7"):
         kf.autocast()
