@@ -13,7 +13,7 @@ from typing import Any
 from kfnb import portal
 from kfnb.backends import open_backend
 from kfnb.backends.base import JobBackend, JobInfo, Submission
-from kfnb.config import resolve
+from kfnb.config import resolve, working_directory
 from kfnb.errors import NotFound, UsageError
 from kfnb.job import Job
 from kfnb.options import make_spec
@@ -93,7 +93,7 @@ async def prepare_cell(
 
     Raises ``UsageError`` and its kin for what cannot run.
     """
-    workdir = cwd or Path.cwd()
+    workdir = cwd or working_directory()
     spec = resolve(given, workdir)
     bundle = cell_source(
         body,
@@ -117,7 +117,7 @@ async def prepare_source(
     cwd: Path | None = None,
 ) -> Prepared:
     """A script's path, a function (with ``kwargs``), or code as text."""
-    workdir = cwd or Path.cwd()
+    workdir = cwd or working_directory()
     spec = resolve(given, workdir)
     shared: dict[str, Any] = {"out": spec.out, "modules": spec.module, "pip": spec.pip, "cwd": workdir}
     if callable(source):
@@ -144,8 +144,8 @@ async def prepare_again(id: str, given: Mapping[str, Any], values: Mapping[str, 
     workdir = Path(record.workdir)
     notes = []
     if not workdir.is_dir():
-        notes.append(f"{workdir}, where {job.id} ran, is gone; the job starts in {Path.cwd()}.")
-        workdir = Path.cwd()
+        notes.append(f"{workdir}, where {job.id} ran, is gone; the job starts in {working_directory()}.")
+        workdir = working_directory()
     return await _prepare(
         spec, bundle, workdir, notes=notes, notebook=record.notebook, cell_id=record.cell_id, again=job.id
     )

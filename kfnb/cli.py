@@ -75,6 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     words_given = list(sys.argv[1:] if argv is None else argv)
     cut = words_given.index("--") if "--" in words_given else len(words_given)
+    if sys.stdout is None:  # closed by whoever started this
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (open as long as the process lives)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     parser = make_cli()

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kfnb.errors import ConfigError
+from kfnb.errors import ConfigError, UsageError
 from kfnb.home import home
 from kfnb.options import OPTIONS, make_spec
 from kfnb.spec import TrainSpec, option_name
@@ -30,6 +30,18 @@ else:
     import tomli as tomllib
 
 FILE = "kfnb.toml"
+
+
+def working_directory() -> Path:
+    """The current directory. Raises ``UsageError`` where it has been removed."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise UsageError(
+            "The current directory is gone.",
+            "It was removed after this process started in it.",
+            "Change to one that exists.",
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -91,7 +103,7 @@ def settings(given: Mapping[str, Any], cwd: Path | None = None) -> dict[str, Set
     user = home() / FILE
     if user.is_file():
         lay(_table(user, user.read_bytes(), whole=True), str(user))
-    project = find_project_file(cwd or Path.cwd())
+    project = find_project_file(cwd or working_directory())
     if project is not None:
         if project.sensitive and not is_trusted(project):
             raise ConfigError(

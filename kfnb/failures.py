@@ -12,17 +12,28 @@ OUT_ADVICE = "Put into --out only values that travel: JSON, numpy, tensors, stat
 # a frame of the user's main program as the worker runs it: .../code/main.py
 _FRAME = re.compile(r'File "[^"\n]*?code/main\.py", line (\d+)')
 
+_WORKER_FRAME = re.compile(r'\s*File "(?:[^"\n]*/kfnb_worker/\w+\.py|<string>)", line \d+')
+
 
 def cell_traceback(failure: Failure) -> str:
     """The user's own traceback; frames of main.py also say the line of the cell, which counts the magic's line too."""
+    return _with_cell_lines(failure.traceback, failure.first_line).rstrip("\n")
 
+
+def cell_stacks(text: str, first_line: int) -> str:
+    """Stacks as faulthandler writes them, without the frames of the worker, and with the lines of the cell."""
+    kept = [line for line in text.splitlines() if not _WORKER_FRAME.match(line)]
+    return _with_cell_lines("\n".join(kept), first_line)
+
+
+def _with_cell_lines(text: str, first_line: int) -> str:
     def frame(match: re.Match[str]) -> str:
         line = int(match[1])
-        if failure.first_line == 1:
+        if first_line == 1:
             return f'File "main.py", line {line}'
-        return f'File "main.py", line {line} (line {line + failure.first_line - 1} of the cell)'
+        return f'File "main.py", line {line} (line {line + first_line - 1} of the cell)'
 
-    return _FRAME.sub(frame, failure.traceback).rstrip("\n")
+    return _FRAME.sub(frame, text)
 
 
 def who(failure: Failure) -> str:

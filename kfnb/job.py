@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kfnb import portal
 from kfnb.errors import BackendError, JobFailed, JobLost, JobStopped, KfnbError
 from kfnb.events import Batch, Cursor, Failure, LogLine, Phase, PhaseChanged, Points, Stacks
-from kfnb.failures import OUT_ADVICE, advice, explain
+from kfnb.failures import OUT_ADVICE, advice, cell_stacks, explain
 from kfnb.series import SeriesStore
 
 if TYPE_CHECKING:
@@ -194,7 +194,8 @@ class Job:
                     "The ranks may not have started yet, or just ended.",
                     f"Try again, or see `%kflogs {self.id}`.",
                 ) from None
-        return dict(sorted(found.items()))
+        first_line = (await self.arecord()).first_line
+        return {rank: cell_stacks(text, first_line) for rank, text in sorted(found.items())}
 
     async def aresult(self, *, partial: bool = False) -> dict[str, Any]:
         await self.await_end()

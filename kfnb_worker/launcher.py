@@ -60,6 +60,7 @@ class Worker:
         self._state = "joining"  # running, restarting, stopping, ended
         self._outcome = ""
         self._told_end = False
+        self._why = ""  # the ranks start again
         self._failure: Optional[Message] = None  # of the first failing rank, as far as is known here
         self._held: List[Message] = []  # failures that others may have caused
         self._asked: Dict[str, List[channel.Connection]] = {}  # who waits for a barrier
@@ -164,6 +165,7 @@ class Worker:
         state = {
             "attempt": self._attempt,
             "state": self._state,
+            "why": self._why,
             "ranks": [{"rank": rank.number, "pid": rank.pid, "started": rank.started} for rank in ranks],
             "t": time.time(),
         }
@@ -181,6 +183,7 @@ class Worker:
             self._start(message["attempt"], message["port"], message["why"])
         elif operation == "restart":
             self._verdict(message["failure"])
+            self._why = message["why"]
             if self._state != "stopping":
                 self._set_state("restarting")
             self._end_ranks(min(self._grace, FAILED_GRACE), message["serial"], clean=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 from collections import deque
 from collections.abc import Coroutine
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kfnb import portal
 from kfnb.api import find, list_jobs, prepare_again
-from kfnb.config import find_project_file, settings, trust
+from kfnb.config import find_project_file, settings, trust, working_directory
 from kfnb.errors import UsageError
 from kfnb.events import LogLine
 from kfnb.job import Job
@@ -164,7 +163,7 @@ def kfconfig(shell: Any, text: str) -> Table | None:
 
 def trust_project() -> str:
     """Trust the project file that holds here, and say so. Raises ``UsageError`` where there is none."""
-    project = find_project_file(Path.cwd())
+    project = find_project_file(working_directory())
     if project is None:
         raise UsageError("There is no kfnb.toml, and no pyproject.toml with [tool.kfnb], here or above.")
     trust(project)

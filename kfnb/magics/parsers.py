@@ -14,6 +14,9 @@ from kfnb.options import OPTIONS, add_options, make_parser
 #: What a record's code has fixed, so that a repeat cannot change it.
 FIXED = ("use", "out", "module", "pip")
 
+#: How literals begin that are no plain words.
+_LITERAL = frozenset("[({'\"0123456789-+.")
+
 
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     """Give ``parser`` the arguments of ``command`` ("jobs", "logs", ...)."""
@@ -62,6 +65,12 @@ def captured(items: Sequence[str], namespace: Mapping[str, object] | None = None
             try:
                 values[name] = ast.literal_eval(text)
             except (ValueError, SyntaxError, MemoryError, RecursionError):
+                if text and text[0] in _LITERAL:
+                    raise UsageError(
+                        f"--use {item}: {text!r} begins like a Python literal and is none.",
+                        "Quotes that are not quoted themselves are taken away, as in a shell.",
+                        "Write it in quotes (--use 'names=[\"a\", \"b\"]'), and a space between several values.",
+                    ) from None
                 values[name] = text
         elif namespace is not None and name in namespace:
             values[name] = namespace[name]

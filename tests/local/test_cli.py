@@ -145,7 +145,7 @@ def test_stop_and_stacks_of_a_detached_job(tmp_path: Path, home: Path) -> None:
     assert "runs on its own. To see it: kfnb attach train-" in started.stdout
     wait_for(lambda: "waiting" in kfnb("logs", "train").stdout, timeout=60, what="the job to wait")
     assert re.search(
-        r'^rank 0$.*code/main\.py", line [45] in <module>', kfnb("stacks", "train").stdout, re.MULTILINE | re.DOTALL
+        r'^rank 0$.*File "main\.py", line [45] in <module>', kfnb("stacks", "train").stdout, re.MULTILINE | re.DOTALL
     )
     assert kfnb("stop", "train").stdout.strip().endswith(": Stopped")
     kfnb("attach", "train", code=6)
@@ -206,3 +206,31 @@ def test_a_terminal_gets_a_status_line(tmp_path: Path) -> None:
     assert b"\r\x1b[K" in seen
     assert b"\x1b[32mgreen\x1b[0m" in seen
     assert b"\x1b[2J" not in seen
+
+
+def test_a_removed_working_directory_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = script(tmp_path, HELLO)
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert "The current directory is gone" in kfnb("train", path, code=2).stderr
+
+
+def test_a_closed_standard_output_is_no_error(tmp_path: Path) -> None:
+    command = " ".join(argv("train", script(tmp_path, HELLO), "--framework", "python"))
+    done = subprocess.run(f"{command} >&-", shell=True, stderr=subprocess.PIPE, text=True, timeout=TIMEOUT)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("option", ["--workspace", "--logdir", "--checkpoint"])
+def test_a_folder_that_is_a_file_is_refused_before_anything_runs(tmp_path: Path, option: str) -> None:
+    path = script(tmp_path, HELLO)
+    assert "File exists" in kfnb("train", path, option, path, code=4).stderr
+    assert kfnb("jobs", "--json").stdout == ""
+
+
+@pytest.mark.parametrize("value", ["x=[1,{a:None}]", "x=0.1,y=2", "x='a", "x=(1"])
+def test_a_value_that_only_begins_like_a_literal_is_refused(tmp_path: Path, value: str) -> None:
+    kfnb("train", script(tmp_path, HELLO), "--framework", "python")
+    assert "begins like a Python literal" in kfnb("run", "train", "--use", value, code=2).stderr

@@ -151,7 +151,8 @@ def test_a_retry_starts_all_ranks_again_from_the_checkpoint_and_the_curve_is_who
     series = job.scalars().find("loss")
     assert series.step.tolist() == list(range(10))
     events = [event for batch in job.events() for event in batch.events]
-    assert any(isinstance(event, PhaseChanged) and event.phase is Phase.RESTARTING for event in events)
+    reasons = [e.reason for e in events if isinstance(e, PhaseChanged) and e.phase is Phase.RESTARTING]
+    assert any("SIGKILL" in reason and "attempt 1" in reason for reason in reasons)
     assert any(isinstance(event, Checkpoint) and event.step == 9 for event in events)
 
 

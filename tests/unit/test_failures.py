@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kfnb.events import Failure
-from kfnb.failures import cell_traceback, explain
+from kfnb.failures import cell_stacks, cell_traceback, explain
 
 TRACEBACK = """Traceback (most recent call last):
   File "/somewhere/nodes/1/code/main.py", line 7, in <module>
@@ -43,3 +43,17 @@ def test_other_kinds_speak_the_workers_words() -> None:
     killed = replace(FAILURE, kind="signal", message="was killed by SIGKILL")
     assert explain(killed) == "Rank 3 (node 1): was killed by SIGKILL"
     assert explain(replace(killed, rank=None, message="is gone", kind="lost")) == "Node 1: is gone"
+
+
+def test_stacks_are_the_users_with_the_cells_lines() -> None:
+    text = """Current thread 0x00007f (most recent call first):
+  File "/lib/python3.11/site-packages/torch/distributed/c10d.py", line 2500 in recv
+  File "/jobs/hang-abcde/nodes/0/code/main.py", line 6 in <module>
+  File "/jobs/hang-abcde/worker.zip/kfnb_worker/execute.py", line 70 in run
+  File "<string>", line 1 in <module>
+"""
+    shown = cell_stacks(text, 2)
+    assert 'File "main.py", line 6 (line 7 of the cell) in <module>' in shown
+    assert "line 2500 in recv" in shown
+    assert "kfnb_worker" not in shown
+    assert "<string>" not in shown

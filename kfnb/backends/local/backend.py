@@ -129,10 +129,11 @@ def _submit(submission: Submission) -> None:
 
 
 def _write(submission: Submission, run: RunDir) -> None:
-    for folder in (run.nodes, run.logdir, run.checkpoints, run.results):
-        folder.mkdir(mode=0o700)
+    for own in (run.nodes, run.logdir, run.checkpoints, run.results):
+        own.mkdir(mode=0o700)
     plan = build_plan(submission, run, gpus.visible())
-    Path(plan["workdir"]).mkdir(parents=True, exist_ok=True)
+    for folder in (plan["workdir"], plan["logdir"], plan["checkpoints"]):
+        Path(folder).mkdir(parents=True, exist_ok=True)
     rundir.write_atomic(run.bundle, submission.bundle.data)
     rundir.write_atomic(run.worker, worker_zip())
     rundir.write_json(run.secret, build_secret(submission))

@@ -257,7 +257,9 @@ class Supervisor:
         attempt = max((int(state["attempt"]) for state in states), default=self.attempt)
         if attempt > self.attempt:
             self.attempt = attempt
-            self._say("Restarting", f"All ranks start again together (attempt {attempt}).")
+            why = next((str(state["why"]) for state in states if state.get("why")), "")
+            because = f"{why[0].upper()}{why[1:]}. " if why else ""
+            self._say("Restarting", f"{because}All ranks start again together (attempt {attempt}).")
         came_up = [state for state in states if state["attempt"] == attempt and _came_up(state)]
         if len(came_up) == self.plan["nodes"]:
             self._say("Running", "")
