@@ -73,11 +73,9 @@ class Ranks:
             os.close(err_write)
         self._guard.watch(process.pid)
         who = b"%d" % number
-        pipes = [
-            Pipe(self._loop, self._output, out_read, who, wire.STDOUT),
-            Pipe(self._loop, self._output, err_read, who, wire.STDERR),
-        ]
-        rank = Rank(number, process, pipes)
+        out = Pipe(self._loop, self._output, out_read, who, wire.STDOUT)
+        err = Pipe(self._loop, self._output, err_read, who, wire.STDERR, first=out)
+        rank = Rank(number, process, [out, err])
         self.all.append(rank)
         return rank
 

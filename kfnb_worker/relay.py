@@ -211,11 +211,17 @@ class Output:
 
 
 class Pipe:
-    """The read end of one stream (``separator``) of one rank (``who``): bytes in, lines to the output."""
+    """The read end of one stream (``separator``) of one rank (``who``): bytes in, lines to the output.
 
-    def __init__(self, loop: Loop, output: Output, fd: int, who: bytes, separator: bytes) -> None:
+    ``first`` is the rank's other stream, read before this one: what a rank printed comes before the traceback that
+    it printed next. (What it printed after is taken a moment too early: two pipes keep no order between them.)
+    """
+
+    def __init__(
+        self, loop: Loop, output: Output, fd: int, who: bytes, separator: bytes, first: Optional[Pipe] = None
+    ) -> None:
         self._loop, self._output, self._fd = loop, output, fd
-        self._who, self._separator = who, separator
+        self._who, self._separator, self._first = who, separator, first
         self._size = _enlarge(fd)
         os.set_blocking(fd, False)
         self._lines = Lines(self._emit)
@@ -231,6 +237,8 @@ class Pipe:
         self._output.lines(self._who, self._separator, lines, more)
 
     def _readable(self) -> None:
+        if self._first is not None and not self._first.closed and not self._first._held:
+            self._first._read()
         got = self._read()
         if not self.closed and got < self._size // 2 and not self._held:
             self._loop.remove(self._fd)

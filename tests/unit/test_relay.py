@@ -84,6 +84,27 @@ def test_a_reader_gets_what_was_printed(prints: list[tuple[bytes, bytes]]) -> No
         assert b"".join(payload for who, which, _, payload in lines if (who, which) == (b"7", separator)) == printed
 
 
+def test_what_was_printed_before_a_traceback_comes_before_it(tmp_path: Path) -> None:
+    loop = Loop()
+    log = os.open(tmp_path / "log", os.O_RDWR | os.O_CREAT)
+    output = Output(loop, log)
+    (out_read, out), (err_read, err) = os.pipe(), os.pipe()
+    first = Pipe(loop, output, out_read, b"0", b":")
+    second = Pipe(loop, output, err_read, b"0", b"!", first=first)
+    os.write(out, b"hi\n")
+    run_until(loop, lambda: output.sequence > 0)  # the stream is now left alone for a moment
+    os.write(out, b"0 0\n5 6\n")
+    os.write(err, b"Traceback\n  File\n")
+    os.close(out)
+    os.close(err)
+    run_until(loop, lambda: first.closed and second.closed)
+    assert output.finish(5)
+    loop.close()
+    texts = [payload for who, _, _, payload in parsed(os.pread(log, 1 << 20, 0)) if who == b"0"]
+    os.close(log)
+    assert texts == [b"hi", b"0 0", b"5 6", b"Traceback", b"  File"]
+
+
 def test_a_full_disk_loses_lines_and_says_how_many(tmp_path: Path) -> None:
     loop = Loop()
     log = os.open("/dev/full", os.O_WRONLY)
