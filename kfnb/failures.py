@@ -58,10 +58,11 @@ def explain(failure: Failure) -> str:
     return f"{who(failure)} raised {failure.type}{': ' + head if head else ''}{where}"
 
 
-def advice(phase: Phase, name: str) -> str:
+def advice(phase: Phase, id: str, failure: Failure | None) -> str:
     """What to do about a job that did not succeed."""
-    if phase is Phase.FAILED:
-        return f"Correct the cell and run it again; `%kflogs {name}` shows what each rank printed."
-    if phase is Phase.STOPPED:
-        return f"`%kfrun {name}` starts it again from its record."
-    return f"`%kfrun {name}` starts it again from its record; with --checkpoint DIR it goes on from a checkpoint."
+    if phase is Phase.FAILED and failure is not None:
+        return f"Correct the code and run it again; `%kflogs {id}` (or `kfnb logs {id}`) shows what each rank printed."
+    again = f"`%kfrun {id}` (or `kfnb run {id}`) starts it again from its record"
+    if phase is Phase.LOST:
+        return f"{again}; with --checkpoint DIR it goes on from a checkpoint."
+    return f"{again}, with other options where they are given."

@@ -245,7 +245,7 @@ def raise_unless_succeeded(job: Job, phase: Phase, reason: str, failure: Failure
         reason = explain(failure)
     raise kind(
         f"{job.id} {phase.value.lower()}: {reason}" if reason else f"{job.id} {phase.value.lower()}.",
-        fix=advice(phase, job.id),
+        fix=advice(phase, job.id, failure),
         job=job,
         failure=failure if phase is Phase.FAILED else None,
     )
