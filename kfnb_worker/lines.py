@@ -53,6 +53,7 @@ class Lines:
         self._emit = emit
         self._rows = [_Row()]
         self._cursor = 0
+        self._stayed = 0  # returns to the start of the bottom row since the cursor came there
         self._pieced = False  # pieces of the line at the cursor are out: it can no longer be taken back
         self._shown = b""  # the transient text that a reader has before it
 
@@ -117,6 +118,7 @@ class Lines:
             for up in _UP.finditer(segment):
                 self._write(segment[start : up.start()])
                 self._cursor = max(0, self._cursor - int(up.group(1)[:4] or 1))
+                self._stayed = 0
                 start = up.end()
                 if len(self._rows) > 1:
                     self._rows[self._cursor].text += b"\r"
@@ -125,6 +127,10 @@ class Lines:
                 self._newline()
 
     def _write(self, text: bytes) -> None:
+        if self._cursor and self._cursor + 1 == len(self._rows):
+            self._stayed += text.count(b"\r")
+            if self._stayed > 1:  # nested bars go up after each update: the rows above are done
+                self._settle(self._cursor)
         row = self._rows[self._cursor]
         if self._pieced and b"\r" in text:
             # Pieces cannot be overwritten: that line ends here, unless this is the \r of a \r\n.
@@ -138,6 +144,7 @@ class Lines:
             self._spill(row)
 
     def _newline(self) -> None:
+        self._stayed = 0
         row = self._rows[self._cursor]
         if self._cursor + 1 < len(self._rows):
             self._cursor += 1

@@ -162,6 +162,10 @@ def test_a_bar_s_line_does_not_wait_for_ever() -> None:
 def test_bars_one_after_the_other_come_out_as_they_end() -> None:
     reader = Reader()
     for bar in range(3):
-        reader.folder.feed(b"\rbar %d 50%%\rbar %d 100%%\n" % (bar, bar))
-        reader.folder.tick(quiet=False)
-    assert reader.lines == [b"bar 0 100%", b"bar 1 100%"]
+        reader.folder.feed(b"\rbar %d  50%%" % bar)
+        reader.folder.feed(b"\rbar %d 100%%" % bar)
+        assert reader.lines == [b"bar %d 100%%" % done for done in range(bar)]
+        reader.folder.feed(b"\n")
+    reader.folder.tick(quiet=False)
+    reader.folder.tick(quiet=False)
+    assert reader.lines == [b"bar %d 100%%" % done for done in range(3)]
