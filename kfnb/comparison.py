@@ -17,6 +17,7 @@ import numpy as np
 from kfnb import portal
 from kfnb.api import find
 from kfnb.errors import UsageError
+from kfnb.series import rank_order
 
 if TYPE_CHECKING:
     from kfnb.backends.base import JobInfo
@@ -158,7 +159,7 @@ def _outcomes(stores: Sequence[SeriesStore]) -> dict[str, list[Outcome | None]]:
     labels: dict[str, list[Outcome | None]] = {}
     for index, store in enumerate(stores):
         chosen: dict[str, SeriesKey] = {}
-        for key in sorted(store, key=lambda key: -1 if key.rank is None else key.rank):
+        for key in sorted(store, key=rank_order):
             chosen.setdefault(_label(key), key)
         for label, key in chosen.items():
             labels.setdefault(label, [None] * len(stores))[index] = _outcome(label, store[key])

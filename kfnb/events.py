@@ -40,13 +40,38 @@ _TERMINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.STOPPED, Phase.LOST}
 
 
 @dataclass(frozen=True)
+class Failure:
+    """Why a rank (or a node: ``rank`` None) ended in failure.
+
+    ``kind``: exception, exit, signal, lost, bundle, internal. ``line`` is the line of main.py that raised, or None;
+    the cell's line is ``line + first_line - 1`` (``first_line`` of the record's bundle).
+    """
+
+    node: int | None
+    rank: int | None
+    attempt: int
+    kind: str
+    type: str
+    message: str
+    traceback: str
+    line: int | None
+    time: float
+    first_line: int = 1
+
+
+@dataclass(frozen=True)
 class PhaseChanged:
-    """The job's phase, with the sentence that explains it. ``time`` in Unix seconds, ``attempt`` from 0."""
+    """The job's phase, with the sentence that explains it. ``time`` in Unix seconds, ``attempt`` from 0.
+
+    ``failure`` is the one that ended a failed job, in the backend's judgement. Its traceback may be cut; the rank's own
+    ``Failure`` event has all of it.
+    """
 
     phase: Phase
     reason: str
     time: float
     attempt: int = 0
+    failure: Failure | None = None
 
 
 class LogLine(NamedTuple):
@@ -122,26 +147,6 @@ class AttemptStarted:
     attempt: int
     why: str
     time: float
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a rank (or a node: ``rank`` None) ended in failure.
-
-    ``kind``: exception, exit, signal, lost, bundle, internal. ``line`` is the line of main.py that raised, or None;
-    the cell's line is ``line + first_line - 1`` (``first_line`` of the record's bundle).
-    """
-
-    node: int | None
-    rank: int | None
-    attempt: int
-    kind: str
-    type: str
-    message: str
-    traceback: str
-    line: int | None
-    time: float
-    first_line: int = 1
 
 
 @dataclass(frozen=True)

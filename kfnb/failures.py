@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kfnb.events import Failure, Phase
+from kfnb.events import Failure, Phase, PhaseChanged
 
 #: What to do about a value that did not come back.
 OUT_ADVICE = "Put into --out only values that travel: JSON, numpy, tensors, state dicts and modules, dataclasses."
@@ -13,6 +13,33 @@ OUT_ADVICE = "Put into --out only values that travel: JSON, numpy, tensors, stat
 _FRAME = re.compile(r'File "[^"\n]*?code/main\.py", line (\d+)')
 
 _WORKER_FRAME = re.compile(r'\s*File "(?:[^"\n]*/kfnb_worker/\w+\.py|<string>)", line \d+')
+
+
+class Failures:
+    """The failures that a job tells of, and the one that counts; the others follow from it.
+
+    That is the backend's judgement once the job has ended, and until then the first of the newest attempt.
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[int | None, int | None], Failure] = {}
+        self._attempt = 0
+        self.first: Failure | None = None
+
+    def add(self, event: Failure | PhaseChanged) -> None:
+        if isinstance(event, PhaseChanged):
+            if event.failure is not None:  # the rank's own word has its traceback whole
+                judged = event.failure
+                known = self._told.get((judged.node, judged.rank))
+                self.first = known if known is not None and known.attempt == judged.attempt else judged
+            return
+        if event.attempt > self._attempt:
+            self._told.clear()
+            self._attempt, self.first = event.attempt, None
+        if event.attempt == self._attempt:
+            self._told.setdefault((event.node, event.rank), event)
+            if self.first is None or event.time < self.first.time:
+                self.first = event
 
 
 def cell_traceback(failure: Failure) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kfnb import portal
 from kfnb.errors import BackendError, JobFailed, JobLost, JobStopped, KfnbError
 from kfnb.events import Batch, Cursor, Failure, LogLine, Phase, PhaseChanged, Points, Stacks
-from kfnb.failures import OUT_ADVICE, advice, cell_stacks, explain
+from kfnb.failures import OUT_ADVICE, Failures, advice, cell_stacks, explain
 from kfnb.series import SeriesStore
 
 if TYPE_CHECKING:
@@ -146,14 +146,14 @@ class Job:
         raise_unless_succeeded(self, phase, reason, failure)
 
     async def _last_word(self) -> tuple[Phase, str, Failure | None]:
-        phase, reason, failure = Phase.SUBMITTING, "", None
+        phase, reason, failures = Phase.SUBMITTING, "", Failures()
         async for batch in self.astream():
             for event in batch.events:
+                if isinstance(event, (PhaseChanged, Failure)):
+                    failures.add(event)
                 if isinstance(event, PhaseChanged):
                     phase, reason = event.phase, event.reason
-                elif isinstance(event, Failure):
-                    failure = first_failure(failure, event)
-        return phase, reason, failure
+        return phase, reason, failures.first
 
     async def ascalars(self) -> SeriesStore:
         store = SeriesStore()
@@ -222,13 +222,6 @@ class Job:
 
 def _wanted(event: object, rank: int | None) -> bool:
     return isinstance(event, LogLine) and not event.transient and (rank is None or event.rank == rank)
-
-
-def first_failure(known: Failure | None, new: Failure) -> Failure:
-    """The failure that counts: of the newest attempt, the one that happened first; the others follow from it."""
-    if known is None or new.attempt > known.attempt:
-        return new
-    return new if new.attempt == known.attempt and new.time < known.time else known
 
 
 def incomplete(job: Job, errors: dict[str, str]) -> KfnbError:

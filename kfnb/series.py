@@ -22,7 +22,12 @@ class SeriesKey(NamedTuple):
     tag: str
 
 
-@dataclass(frozen=True)
+def rank_order(key: SeriesKey) -> int:
+    """Sorts series by rank; one whose writer is not known comes first."""
+    return -1 if key.rank is None else key.rank
+
+
+@dataclass(frozen=True, repr=False)
 class Series:
     """One curve: ``step`` int64, ``wall_time`` float64 (Unix seconds) and ``value`` float64, all of shape (points,).
 
@@ -38,6 +43,10 @@ class Series:
 
     def __len__(self) -> int:
         return len(self.step)
+
+    def __repr__(self) -> str:
+        last = f", last {self.value[-1]:g} at step {self.step[-1]}" if len(self) else ""
+        return f"Series({self.key.tag!r}, run={self.key.run!r}, rank={self.key.rank}, {len(self)} points{last})"
 
     def to_pandas(self) -> Any:
         """A ``DataFrame`` with columns step, wall_time (UTC) and value.
@@ -162,21 +171,27 @@ class SeriesStore(Mapping[SeriesKey, Series]):
         return curve.steps[-1], curve.values[-1]
 
     def find(self, tag: str, *, run: str | None = None, rank: int | None = None) -> Series:
-        """The one series with this tag. Raises ``KeyError`` naming the candidates where there is none or more than
-        one.
+        """The series with this tag; of those that several ranks write the lowest rank's, unless ``rank`` says another.
+
+        Raises ``KeyError`` naming what there is where no series fits, or those of several runs do.
         """
         keys = [
-            key
-            for key in self._curves
-            if key.tag == tag and run in (None, key.run) and (rank is None or key.rank == rank)
+            key for key in self if key.tag == tag and run in (None, key.run) and (rank is None or key.rank == rank)
         ]
-        if len(keys) == 1:
-            return self[keys[0]]
         if not keys:
-            raise KeyError(
-                f"no series {tag!r}; there are: {', '.join(sorted({key.tag for key in self._curves})) or 'none'}"
-            )
-        raise KeyError(f"{tag!r} is {len(keys)} series, choose by run and rank: {keys}")
+            raise KeyError(f"no series {tag!r}; there are: {', '.join(sorted({key.tag for key in self})) or 'none'}")
+        runs = sorted({key.run for key in keys})
+        if len(runs) > 1:
+            raise KeyError(f"{tag!r} is in several runs; choose one: " + ", ".join(f"run={name!r}" for name in runs))
+        return self[min(keys, key=rank_order)]
+
+    def __repr__(self) -> str:
+        rows = [f"{key.tag} (run {key.run}, rank {key.rank}): {self.count(key)} points" for key in self]
+        return "\n".join([f"SeriesStore of {len(self)} series", *rows[:50], *(["..."] if len(rows) > 50 else [])])
+
+    def count(self, key: SeriesKey) -> int:
+        """How many points the series has, without making arrays."""
+        return len(self._curves[key].steps)
 
     def to_pandas(self) -> Any:
         """A long ``DataFrame`` with columns run, rank, tag, step, wall_time and value."""

@@ -26,7 +26,7 @@ from kfnb.events import (
     RankState,
     Result,
 )
-from kfnb.job import first_failure
+from kfnb.failures import Failures
 from kfnb.series import SeriesKey, SeriesStore
 
 #: Lines kept from the beginning and from the end; those between are counted.
@@ -115,7 +115,7 @@ class JobState:
         self.transient: dict[int, LogLine] = {}
         self.gaps: dict[tuple[int, str], int] = {}
         self.notes: deque[Note] = deque(maxlen=NOTES)
-        self.failure: Failure | None = None
+        self._failures = Failures()
         self.checkpoint: Checkpoint | None = None
         self.result: Result | None = None
         self.cursor: Cursor | None = None
@@ -133,6 +133,11 @@ class JobState:
             Gap: self._gap,
             NodeStarted: self._node,
         }
+
+    @property
+    def failure(self) -> Failure | None:
+        """The failure that counts (see ``kfnb.failures.Failures``)."""
+        return self._failures.first
 
     @property
     def omitted(self) -> int:
@@ -198,6 +203,7 @@ class JobState:
 
     def _phase(self, event: PhaseChanged) -> None:
         self.phase, self.reason, self.phase_time = event.phase, event.reason, event.time
+        self._failures.add(event)
         self.attempt = max(self.attempt, event.attempt)
         if event.phase is Phase.RUNNING and self.started is None:
             self.started = event.time
@@ -229,7 +235,7 @@ class JobState:
         self.attempt = max(self.attempt, event.attempt)
 
     def _failed(self, event: Failure) -> None:
-        self.failure = first_failure(self.failure, event)
+        self._failures.add(event)
 
     def _checkpointed(self, event: Checkpoint) -> None:
         self.checkpoint = event

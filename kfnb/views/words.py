@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kfnb.events import LogLine, Phase
 from kfnb.failures import explain
-from kfnb.series import SeriesKey
+from kfnb.series import SeriesKey, rank_order
 from kfnb.state import JobState, Overall
 
 #: Series named in the line of last scalars.
@@ -95,17 +95,18 @@ def progress_text(progress: Overall) -> str:
 
 
 def scalars_text(state: JobState) -> str:
-    """The last value of the first series, by tag; of one that several ranks write, the first rank's."""
+    """The last value of the first series, by tag; of one that several ranks write, the lowest rank's."""
     writers: dict[tuple[str, str], list[SeriesKey]] = {}
     for key in state.series:
         writers.setdefault((key.run, key.tag), []).append(key)
     tags = Counter(tag for _, tag in writers)
     parts = []
     for (run, tag), keys in list(writers.items())[:SCALARS]:
-        step, value = state.series.last(keys[0])
+        first = min(keys, key=rank_order)
+        step, value = state.series.last(first)
         name = f"{run}/{tag}" if tags[tag] > 1 and run != "." else tag
-        if len(keys) > 1 and keys[0].rank is not None:
-            name += f" (rank {keys[0].rank} of {len(keys)})"
+        if len(keys) > 1 and first.rank is not None:
+            name += f" (rank {first.rank} of {len(keys)})"
         parts.append((clean(name), f"{value:.4g}", step))
     steps = {step for _, _, step in parts}
     if len(steps) == 1:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kfnb.events import Failure
-from kfnb.failures import cell_stacks, cell_traceback, explain
+from kfnb.events import Failure, Phase, PhaseChanged
+from kfnb.failures import Failures, cell_stacks, cell_traceback, explain
 
 TRACEBACK = """Traceback (most recent call last):
   File "/somewhere/nodes/1/code/main.py", line 7, in <module>
@@ -57,3 +57,24 @@ def test_stacks_are_the_users_with_the_cells_lines() -> None:
     assert "line 2500 in recv" in shown
     assert "kfnb_worker" not in shown
     assert "<string>" not in shown
+
+
+def test_the_first_failure_counts_until_the_backend_judges() -> None:
+    failures = Failures()
+    late, early = replace(FAILURE, rank=1, time=2.0), replace(FAILURE, rank=2, time=1.0)
+    failures.add(late)
+    failures.add(early)
+    assert failures.first == early
+    # the backend saw them in another order; its word is cut, the rank's own is whole
+    judged = replace(late, traceback="cut")
+    failures.add(PhaseChanged(Phase.FAILED, "", 3.0, 0, judged))
+    assert failures.first == late
+    failures.add(PhaseChanged(Phase.FAILED, "", 3.0, 0, replace(FAILURE, node=5, rank=None)))
+    assert failures.first == replace(FAILURE, node=5, rank=None)
+
+
+def test_a_failure_of_a_replaced_attempt_does_not_count() -> None:
+    failures = Failures()
+    failures.add(replace(FAILURE, attempt=1, time=9.0))
+    failures.add(replace(FAILURE, attempt=0, time=1.0))
+    assert failures.first == replace(FAILURE, attempt=1, time=9.0)

@@ -86,7 +86,7 @@ def test_finding_says_what_there_is() -> None:
     store = store_of(points([1]))
     store.add(Points("eval", 0, "loss", 0, [1], [0.0], [2.0]))
     assert store.find("loss", run="eval").value.tolist() == [2.0]
-    with pytest.raises(KeyError, match="2 series"):
+    with pytest.raises(KeyError, match=r"choose one: run='\.', run='eval'"):
         store.find("loss")
     with pytest.raises(KeyError, match="there are: loss"):
         store.find("accuracy")
@@ -107,3 +107,12 @@ def test_pandas() -> None:
     frame = store_of(points([1, 2])).to_pandas()
     assert list(frame.columns) == ["run", "rank", "tag", "step", "wall_time", "value"]
     assert frame["value"].tolist() == [1, 2]
+
+
+def test_of_several_ranks_the_lowest_stands_for_all() -> None:
+    store = SeriesStore()
+    for rank in (3, 1, 2):
+        store.add(Points(".", rank, "loss", 0, [1], [0.0], [float(rank)]))
+    assert store.find("loss").value.tolist() == [1.0]
+    assert store.find("loss", rank=2).value.tolist() == [2.0]
+    assert "loss (run ., rank 3): 1 points" in repr(store)

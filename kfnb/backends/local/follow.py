@@ -12,7 +12,7 @@ from kfnb.backends.local import lost, rundir
 from kfnb.backends.local.rundir import RunDir
 from kfnb.decode import Position, StreamDecoder, failure_from_record
 from kfnb.errors import NotFound
-from kfnb.events import Batch, Cursor, JobEvent, Phase, PhaseChanged
+from kfnb.events import Batch, Cursor, Failure, JobEvent, Phase, PhaseChanged
 
 #: Bytes of log that one batch is made from.
 CHUNK = 256 * 1024
@@ -161,13 +161,17 @@ class _Reader:
         return self.cursor()
 
 
-def _changed(entry: dict[str, Any]) -> PhaseChanged:
-    return PhaseChanged(Phase(entry["phase"]), str(entry["reason"]), float(entry["t"]), int(entry.get("a", 0)))
+def _changed(entry: dict[str, Any], failure: Failure | None = None) -> PhaseChanged:
+    attempt = int(entry.get("a", 0))
+    return PhaseChanged(Phase(entry["phase"]), str(entry["reason"]), float(entry["t"]), attempt, failure)
 
 
 def _end(entry: dict[str, Any], first_line: int) -> list[JobEvent]:
     """The terminal phase, after the failure behind it where that is in no log."""
-    failure = entry.get("failure")
-    if isinstance(failure, dict) and failure.get("source") == "supervisor":
-        return [failure_from_record(failure, first_line=first_line), _changed(entry)]
-    return [_changed(entry)]
+    told = entry.get("failure")
+    try:
+        failure = failure_from_record(told, first_line=first_line)
+    except (ValueError, KeyError, TypeError, AttributeError):  # none, or none that can be read
+        return [_changed(entry)]
+    changed = _changed(entry, failure)
+    return [failure, changed] if told.get("source") == "supervisor" else [changed]
