@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import difflib
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,13 @@ from typing import Any
 from kfnb import portal
 from kfnb.backends import open_backend
 from kfnb.backends.base import JobBackend, JobInfo, Submission
-from kfnb.config import resolve, working_directory
+from kfnb.config import resolve, settings, working_directory
 from kfnb.errors import NotFound, UsageError
 from kfnb.job import Job
 from kfnb.options import make_spec
 from kfnb.record import Record, provenance
 from kfnb.source import Bundle, cell_source, function_source, script_source
-from kfnb.spec import TrainSpec
+from kfnb.spec import NAME_LIMIT, TrainSpec
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,24 @@ class Prepared:
         return Job(submission.id, self.backend)
 
     async def dry_run(self) -> str:
-        """What ``submit`` would make, for a person to read."""
-        return await self.backend.plan(await self._submission(f"{self.spec.name}-xxxxx", None))
+        """What ``submit`` would make, for a person to read: what travels, then the backend's plan."""
+        plan = await self.backend.plan(await self._submission(f"{self.spec.name}-xxxxx", None))
+        return "\n".join([*self._contents(), plan])
+
+    def _contents(self) -> Iterator[str]:
+        bundle = self.bundle
+        lines = len(bundle.main.splitlines())
+        yield f"Code: {lines} lines, {len(bundle.data):,} bytes in all, sha256 {bundle.sha256[:12]}"
+        modules = sorted(name for name in bundle.files if name != "main.py" and not name.startswith("_kfnb/"))
+        small = bundle.values
+        parts = {
+            "Values": [f"{name} = {small[name]!r}" if name in small else name for name in bundle.captured],
+            "Definitions": bundle.shipped_definitions,
+            "Modules": modules,
+            "Packages": self.spec.pip,
+            "Brings back": self.spec.out,
+        }
+        yield from (f"{title}: {', '.join(items)}" for title, items in parts.items() if items)
 
     async def _submission(self, id: str, until: tuple[int, float] | None) -> Submission:
         facts = await asyncio.to_thread(provenance, self.workdir)
@@ -118,19 +135,35 @@ async def prepare_source(
 ) -> Prepared:
     """A script's path, a function (with ``kwargs``), or code as text."""
     workdir = cwd or working_directory()
+    if settings(given, workdir)["name"].source == "default":
+        given = {**_named_after(source), **given}
     spec = resolve(given, workdir)
     shared: dict[str, Any] = {"out": spec.out, "modules": spec.module, "pip": spec.pip, "cwd": workdir}
     if callable(source):
         bundle = function_source(source, dict(kwargs or {}), **shared)
-    elif isinstance(source, Path) or ("\n" not in source and source.endswith(".py")):
+    elif _is_path(source):
         bundle = script_source(Path(source), **shared)
     else:
-        bundle = cell_source(source, first_line=1, namespace=None, use=(), **shared)
+        bundle = cell_source(str(source), first_line=1, namespace=None, use=(), **shared)
     if spec.use:
         raise UsageError(
             "--use ships values of a notebook, and there is none here.", fix="Pass them as kwargs=, or after --."
         )
     return await _prepare(spec, bundle, workdir)
+
+
+def _named_after(source: str | Path | Callable[..., object]) -> dict[str, str]:
+    """A job of a script or function has its name, as far as a job may be called so."""
+    if callable(source):
+        text = getattr(source, "__name__", "")
+    else:
+        text = Path(source).stem if _is_path(source) else ""
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:NAME_LIMIT].rstrip("-")
+    return {"name": name} if name[:1].isalpha() else {}
+
+
+def _is_path(source: str | Path) -> bool:
+    return isinstance(source, Path) or ("\n" not in source and source.endswith(".py"))
 
 
 async def prepare_again(id: str, given: Mapping[str, Any], values: Mapping[str, object] | None = None) -> Prepared:

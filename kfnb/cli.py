@@ -26,7 +26,7 @@ from kfnb.job import Job, raise_unless_succeeded
 from kfnb.magics import LINE_MAGICS
 from kfnb.magics.commands import trust_project
 from kfnb.magics.parsers import add_arguments, captured, spec_options
-from kfnb.options import add_options
+from kfnb.options import add_options, make_parser
 from kfnb.spec import parse_duration
 from kfnb.state import JobState
 from kfnb.views import plain, table, terminal, words
@@ -49,7 +49,7 @@ _SUMMARIES = {
 
 def make_cli() -> argparse.ArgumentParser:
     """The whole command line."""
-    parser = argparse.ArgumentParser(prog="kfnb", description="Distributed training jobs, from scripts and notebooks.")
+    parser = make_parser("kfnb", description="Distributed training jobs, from scripts and notebooks.")
     parser.add_argument("--version", action="store_true", help="print the version")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, summary in _SUMMARIES.items():
@@ -57,6 +57,7 @@ def make_cli() -> argparse.ArgumentParser:
         command.add_argument("--json", action="store_true", help="machine-readable: JSON objects, one a line")
         add_arguments(name, command)
         if name == "train":
+            command.epilog = "What follows -- are the arguments of the script: kfnb train PATH [options] -- --lr 0.1"
             command.add_argument("path", metavar="PATH", help="the script; - reads it from standard input")
             command.add_argument("--name", default=argparse.SUPPRESS, help="name of the job; its id is NAME-xxxxx")
             add_options(command, without=("use",))
@@ -71,6 +72,16 @@ def make_cli() -> argparse.ArgumentParser:
     return parser
 
 
+def _parse(parser: argparse.ArgumentParser, words_given: list[str]) -> argparse.Namespace:
+    """``parse_args``, where it is the command itself that complains of arguments it does not know."""
+    given, unknown = parser.parse_known_args(words_given)
+    if unknown:
+        commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+        command = commands.choices[given.command] if given.command else parser
+        command.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return given
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     words_given = list(sys.argv[1:] if argv is None else argv)
@@ -80,16 +91,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     parser = make_cli()
-    given = parser.parse_args(words_given[:cut])
-    if given.version:
-        import kfnb
-
-        print(kfnb.__version__)
-        return 0
-    if given.command is None:
-        parser.print_help()
-        return 2
     try:
+        given = _parse(parser, words_given[:cut])
+        if given.version:
+            import kfnb
+
+            print(kfnb.__version__)
+            return 0
+        if given.command is None:
+            parser.print_help()
+            return 2
         _COMMANDS[given.command](given, tuple(words_given[cut + 1 :]))
         sys.stdout.flush()
     except BrokenPipeError:
@@ -215,6 +226,7 @@ def _jobs(given: argparse.Namespace, args: tuple[str, ...]) -> None:
 
 def _logs(given: argparse.Namespace, args: tuple[str, ...]) -> None:
     job = portal.call(find(given.name))
+    portal.call(job.acheck_rank(given.rank))
     if given.follow and given.tail is None:
         blocking(_follow(job, given.json, given.rank))
         return

@@ -121,8 +121,9 @@ def settings(given: Mapping[str, Any], cwd: Path | None = None) -> dict[str, Set
 
 def resolve(given: Mapping[str, Any], cwd: Path | None = None) -> TrainSpec:
     """The spec that ``given`` options and all layers below them make. Raises ``UsageError``."""
-    held = settings(given, cwd)
-    return make_spec({field: setting.value for field, setting in held.items() if setting.source != "default"})
+    held = {field: setting for field, setting in settings(given, cwd).items() if setting.source != "default"}
+    sources = {field: setting.source for field, setting in held.items() if setting.source != "given"}
+    return make_spec({field: setting.value for field, setting in held.items()}, sources)
 
 
 def find_project_file(start: Path) -> ProjectFile | None:

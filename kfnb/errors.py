@@ -92,12 +92,18 @@ class JobLost(JobFailed):
     exit_code = 7
 
 
-def from_validation(error: Any, prefix: str = "--") -> UsageError:
-    """A pydantic ``ValidationError`` in the words of the option concerned."""
+def from_validation(error: Any, sources: Mapping[str, str] | None = None) -> UsageError:
+    """A pydantic ``ValidationError`` in the words of the option concerned, and where its value came from.
+
+    ``sources`` is that of each field of a layer below what was given (a file, a variable).
+    """
     parts = []
     for item in error.errors():
         context: Mapping[str, Any] = item.get("ctx") or {}
-        where = str(item["loc"][0]).replace("_", "-") if item["loc"] else ""
+        field = str(item["loc"][0]) if item["loc"] else ""
         text = str(context.get("error") or item["msg"])
-        parts.append(f"{prefix}{where}: {text}" if where else text)
+        if "error" not in context and isinstance(item.get("input"), (str, int, float)):
+            text = f"{item['input']!r}: {text}"
+        name = f"--{field.replace('_', '-')}" + (f" (from {sources[field]})" if sources and field in sources else "")
+        parts.append(f"{name}: {text}" if field else text)
     return UsageError("; ".join(parts), fix="`%%kftrain?` (or `kfnb train --help`) lists every option with its limits.")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kfnb import portal
-from kfnb.errors import BackendError, JobFailed, JobLost, JobStopped, KfnbError
+from kfnb.errors import BackendError, JobFailed, JobLost, JobStopped, KfnbError, UsageError
 from kfnb.events import Batch, Cursor, Failure, LogLine, Phase, PhaseChanged, Points, Stacks
 from kfnb.failures import OUT_ADVICE, Failures, advice, cell_stacks, explain
 from kfnb.series import SeriesStore
@@ -79,7 +79,11 @@ class Job:
         return portal.iterate(self.astream(cursor, follow=follow))
 
     def logs(self, rank: int | None = None, *, follow: bool = False, tail: int | None = None) -> Iterator[LogLine]:
-        """The lines that the ranks printed (of one ``rank``), the last ``tail`` of them, without transient ones."""
+        """The lines that the ranks printed (of one ``rank``), the last ``tail`` of them, without transient ones.
+
+        An iterator; raises ``UsageError`` for a rank that the job does not have.
+        """
+        portal.call(self.acheck_rank(rank))
         kept: deque[LogLine] = deque(maxlen=tail)
         cursor: Cursor | None = None
         for batch in self.events(follow=False):
@@ -154,6 +158,12 @@ class Job:
                 if isinstance(event, PhaseChanged):
                     phase, reason = event.phase, event.reason
         return phase, reason, failures.first
+
+    async def acheck_rank(self, rank: int | None) -> None:
+        """Raise ``UsageError`` for a rank that the job does not have."""
+        info = await self.ainfo()
+        if rank is not None and not 0 <= rank < info.nodes * info.procs:
+            raise UsageError(f"{self.id} has no rank {rank}; it has ranks 0 to {info.nodes * info.procs - 1}.")
 
     async def ascalars(self) -> SeriesStore:
         store = SeriesStore()

@@ -6,10 +6,11 @@ parsing, completion, and the README's table.
 from __future__ import annotations
 
 import argparse
+import difflib
 import shlex
 import sys
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
@@ -67,14 +68,25 @@ OPTIONS: Mapping[str, Option] = {
 }
 
 
+#: The flags whose values are names or paths with commas between them.
+_LISTS = frozenset(f"--{option.name}" for option in OPTIONS.values() if option.metavar.endswith(",..."))
+
+
 class _Parser(argparse.ArgumentParser):
-    """An ``ArgumentParser`` that raises ``UsageError`` rather than end the process (it is used inside a kernel)."""
+    """An ``ArgumentParser`` whose errors are ``UsageError``s: it is used inside a kernel, too."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message}", fix=f"`{self.prog} --help` lists the options.")
+        raise UsageError(f"{self.prog}: {message}", fix=" ".join(self._hints(message)))
 
-    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        raise UsageError(message or "")
+    def _hints(self, message: str) -> Iterator[str]:
+        _, unknown, words = message.partition("unrecognized arguments: ")
+        if unknown:
+            known = [flag for action in self._actions for flag in action.option_strings]
+            near = [match for word in words.split() for match in difflib.get_close_matches(word, known, n=1)]
+            if near:
+                yield f"Did you mean {', '.join(dict.fromkeys(near))}?"
+            yield "Several names are written a,b; arguments of the script itself go after `--`."
+        yield f"`{self.prog} --help` lists the options."
 
 
 def make_parser(prog: str, **kwargs: Any) -> argparse.ArgumentParser:
@@ -119,6 +131,7 @@ def split_line(line: str) -> tuple[list[str], tuple[str, ...]]:
 def parse_train(line: str, prog: str = "%%kftrain") -> dict[str, Any]:
     """The options that a ``%%kftrain`` line gives, by field of the spec (unvalidated). Raises ``UsageError``."""
     words, args = split_line(line)
+    words = _join_lists(words)
     parser = make_parser(prog, add_help=False)
     parser.add_argument("name", nargs="?", default=argparse.SUPPRESS)
     add_options(parser)
@@ -128,12 +141,24 @@ def parse_train(line: str, prog: str = "%%kftrain") -> dict[str, Any]:
     return given
 
 
-def make_spec(values: Mapping[str, Any]) -> TrainSpec:
-    """A validated spec. Raises ``UsageError`` in the words of the option concerned."""
+def _join_lists(words: list[str]) -> list[str]:
+    """``--use lr, epochs`` as ``--use lr,epochs``: a comma goes on with the list, on whichever side its space is."""
+    joined: list[str] = []
+    for word in words:
+        goes_on = len(joined) > 1 and joined[-2] in _LISTS and (joined[-1].endswith(",") or word.startswith(","))
+        if goes_on and not word.startswith("--"):
+            joined[-1] += word
+        else:
+            joined.append(word)
+    return joined
+
+
+def make_spec(values: Mapping[str, Any], sources: Mapping[str, str] | None = None) -> TrainSpec:
+    """A validated spec. Raises ``UsageError`` in the words of the option concerned (see ``from_validation``)."""
     try:
         return TrainSpec(**values)
     except ValidationError as error:
-        raise from_validation(error) from None
+        raise from_validation(error, sources) from None
 
 
 def complete(words: list[str]) -> list[str]:

@@ -149,7 +149,9 @@ class TrainSpec(BaseModel):
         "Folder of TensorBoard event files; default: one of the job's own", "DIR", default=None
     )
     checkpoint: str | None = _option(
-        "Folder of checkpoints, to go on from an earlier job's; default: one of the job's own", "DIR", default=None
+        "Folder for checkpoints that outlives the job: a later job goes on from them; default: the job's own",
+        "DIR",
+        default=None,
     )
     keep_checkpoints: int = _option("How many of the newest checkpoints to keep", "N", default=3, ge=1)
     precision: Literal["fp32", "tf32", "bf16", "fp16"] | None = _option(

@@ -74,6 +74,7 @@ async def _logs(shell: Any, text: str) -> None:
         return
     given = parsed[0]
     job = await portal.wait(find(given.name))
+    await portal.wait(job.acheck_rank(given.rank))
     if given.follow:
         await follow_log(shell, job, given.rank)
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,9 @@ from kfnb.options import OPTIONS, add_options, make_parser
 
 #: What a record's code has fixed, so that a repeat cannot change it.
 FIXED = ("use", "out", "module", "pip")
+
+#: ``lr=0.1,epochs=3`` is two values.
+_SEVERAL = re.compile(r",(?=[A-Za-z_]\w*=)")
 
 #: How literals begin that are no plain words.
 _LITERAL = frozenset("[({'\"0123456789-+.")
@@ -57,7 +61,7 @@ def captured(items: Sequence[str], namespace: Mapping[str, object] | None = None
     Raises ``UsageError`` for what is no name, or names nothing.
     """
     values: dict[str, object] = {}
-    for item in items:
+    for item in (part for several in items for part in _SEVERAL.split(several)):
         name, given, text = item.partition("=")
         if not name.isidentifier():
             raise UsageError(f"--use {item}: {name!r} is no Python name.", fix="Write NAME=VALUE, as in lr=0.1.")

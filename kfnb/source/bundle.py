@@ -83,6 +83,12 @@ class Bundle:
         """The line of the cell that main.py's line 1 is."""
         return int(self.manifest["first_line"])
 
+    @property
+    def captured(self) -> list[str]:
+        """The names of the captured values."""
+        index = self.files.get(VALUES + worker_values.INDEX)
+        return sorted(json.loads(index)["values"]) if index else []
+
     @classmethod
     def from_bytes(cls, data: bytes) -> Bundle:
         """The bundle of a stored zip. Raises SourceError for one that is damaged or not ours."""
@@ -207,8 +213,7 @@ def pack(captured: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, byte
     sizes: dict[str, int] = {}
     for i, name in enumerate(sorted(captured)):
         entries[name], written = pack_one(name, captured[name], i)
-        tree = json.dumps(entries[name], allow_nan=False)
-        sizes[name] = len(tree) + sum(map(len, written.values()))
+        sizes[name] = sum(map(len, written.values()))
         if sizes[name] > LIMIT:
             raise _too_large(name, sizes[name])
         files.update(written)
@@ -244,13 +249,15 @@ def _small(files: Mapping[str, bytes]) -> dict[str, Any]:
     index = files.get(VALUES + worker_values.INDEX)
     small: dict[str, Any] = {}
     for name, entry in json.loads(index)["values"].items() if index else ():
-        if "tree" in entry:
-            try:
-                plain = _plain(entry["tree"])
-            except ValueError:
-                continue
-            if len(json.dumps(plain)) <= SMALL:
-                small[name] = plain
+        if "pickle" in entry:
+            continue
+        tree = files[f"{VALUES}values/{entry['i']}.json"]
+        try:
+            plain = _plain(json.loads(tree))
+        except ValueError:
+            continue
+        if len(json.dumps(plain)) <= SMALL:
+            small[name] = plain
     return small
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from kfnb.errors import SourceError
 from kfnb.source.analysis import Names, analyse
 from kfnb.source.translate import parse, translate
+from kfnb_worker.encoding import a
 
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -192,11 +193,6 @@ def describe(value: object) -> str:
     return (
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
     )
-
-
-def a(noun: str) -> str:
-    """The noun with its article."""
-    return ("an " if noun[0] in "aeiouAEIOU" else "a ") + noun
 
 
 def _cell(source: str) -> _Cell | None:

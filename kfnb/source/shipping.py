@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import importlib.util
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,8 +14,9 @@ from typing import Any
 from kfnb.errors import SourceError
 from kfnb.source import bundle, modules
 from kfnb.source.analysis import GIVEN, Names, Use, analyse
-from kfnb.source.notebook import Definition, Notebook, a, describe
+from kfnb.source.notebook import Definition, Notebook, describe
 from kfnb.source.translate import parse
+from kfnb_worker.encoding import a
 from kfnb_worker.values import is_late
 
 SHELL = {"get_ipython", "display", "_exit_code"}
@@ -69,7 +71,7 @@ class Shipment:
         for text, line in self.main.commands:
             for name in _EXPANDED.findall(text):
                 if name in self.book.namespace and name not in self.main.bound:
-                    names.setdefault(name, Use(line, True))
+                    names.setdefault(name, Use(line, certain=True))
         for name, use in names.items():
             found = self.book.find(name) if automatic else None
             if found is not None:
@@ -93,18 +95,26 @@ class Shipment:
         if any(name in (public or ()) for public in map(_public_names, self.main.stars)):
             return
         place = f"line {use.line + self.first_line - 1}"
-        if name in self.book.namespace:
+        here = name in self.book.namespace
+        bound = name in self.main.bound
+        if bound and not use.certain:
+            return
+        if here and not use.caught and not self._may_appear():
             self._lack(name, place)
-        elif self._may_appear():
-            self.notes.append(f"{name} ({place}) is not defined in {self.where} as far as can be seen.")
-        elif name in self.main.bound:
-            self.missing[name] = Missing(name, place, f"{self.where} assigns it further down only", "unknown")
+        elif use.certain and not here and not self.main.dynamic and not self.main.stars:
+            what = f"{self.where} assigns it further down only" if bound else "not defined anywhere"
+            self.missing[name] = Missing(name, place, what, "unknown")
         else:
-            self.missing[name] = Missing(name, place, "not defined anywhere", "unknown")
+            self._note_unseen(name, place, self.where)
 
     def _may_appear(self) -> bool:
         """Whether the main code may get names that cannot be seen in it: by exec, or from a module that is not here."""
         return self.main.dynamic or any(_public_names(module) is None for module in self.main.stars)
+
+    def _note_unseen(self, name: str, place: str, where: str) -> None:
+        """For a name of which only Python will know whether it is missing: code that can run is not refused."""
+        unshipped = ", and the notebook's is not shipped" if name in self.book.namespace else ""
+        self.notes.append(f"{name} ({place}) is not defined in {where} as far as can be seen{unshipped}.")
 
     def _lack(self, name: str, place: str) -> None:
         """Notes a name that the notebook has and nobody ships."""
@@ -157,12 +167,14 @@ class Shipment:
         if name in self.use:
             self._take(name)
             return
-        if name in self.main.bound and not use.eager:
-            return  # the main code defines it before it can call this
+        if name in self.main.bound and not use.certain:
+            return  # the main code may define it before it calls this
         found = self.book.find(name)
         place = f"line {use.line} of {user.name}"
         if found is not None:
             self._ship(found)
+        elif user.names.dynamic or use.caught or (name not in self.book.namespace and not use.certain):
+            self._note_unseen(name, place, user.name)
         elif name in self.book.namespace:
             self._lack(name, place)
         else:
@@ -192,7 +204,7 @@ class Shipment:
         """Values of the notebook's own classes are made after all definitions, so none of these can need one."""
         for definition in self.definitions.values():
             for name, use in definition.names.free.items():
-                if use.eager and name in late:
+                if use.certain and name in late:
                     raise SourceError(
                         f"{definition.name} needs {name} at its definition, and {name} is of the notebook's own class.",
                         "A job makes such values after all definitions.",
@@ -241,7 +253,7 @@ def _imports_of(path: str, content: bytes) -> dict[str, int]:
     if not path.endswith(".py"):
         return {}
     try:
-        return analyse(parse(content.decode())).modules
+        return analyse(parse(importlib.util.decode_source(content))).modules
     except (SyntaxError, ValueError):
         return {}
 

@@ -52,6 +52,7 @@ def translate(body: str, first_line: int) -> Translation:
 
     ``first_line``: the cell's line that the body begins on. Raises SourceError, naming the line.
     """
+    body = body.removeprefix("\ufeff")  # the mark of UTF-8, as Python reads it in main.py
     _check_text(body)
     try:
         return Translation(body, parse(body), changed=False)
@@ -76,9 +77,12 @@ def _check_text(body: str) -> None:
         )
     try:
         data = body.encode()
-        read = importlib.util.decode_source(data)
-    except (UnicodeError, SyntaxError) as problem:
+    except UnicodeError as problem:
         raise SourceError("The cell's text cannot be stored as UTF-8.", str(problem), "Delete the character.") from None
+    try:
+        read = importlib.util.decode_source(data)
+    except (UnicodeError, SyntaxError):
+        read = None
     if read != body.replace("\r\n", "\n").replace("\r", "\n"):
         raise SourceError(
             "The cell declares an encoding that it is not stored in.",

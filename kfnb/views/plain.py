@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
-from kfnb.events import JobEvent, LogLine, Points
+from kfnb.events import JobEvent, LogLine, PhaseChanged, Points
 from kfnb_worker import wire
 
 _NAMES = {
@@ -32,6 +32,8 @@ def as_dict(event: JobEvent) -> dict[str, Any]:
     if isinstance(event, LogLine):
         return {"event": "log", **event._asdict()}
     values = {field.name: getattr(event, field.name) for field in fields(event)}
+    if isinstance(event, PhaseChanged) and event.failure is not None:
+        values["failure"] = asdict(event.failure)
     if isinstance(event, Points):
         values["values"] = wire.pack_floats(event.values)
     strict = {k: str(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}

@@ -78,8 +78,8 @@ def test_a_failed_job(tmp_path: Path) -> None:
     assert "JobFailed: " in done.stderr
     assert "raised ValueError: bad batch at line 2 of main.py" in done.stderr
     assert 'File "main.py", line 4, in <module>' in done.stderr
-    kfnb("attach", "train", code=5)
-    again = events(kfnb("attach", "train", "--json", code=5).stdout)
+    kfnb("attach", "job", code=5)
+    again = events(kfnb("attach", "job", "--json", code=5).stdout)
     assert again[-1]["phase"] == "Failed"
     assert [event["type"] for event in again if event["event"] == "failure"] == ["ValueError"]
 
@@ -142,13 +142,13 @@ def test_without_json(tmp_path: Path) -> None:
 def test_stop_and_stacks_of_a_detached_job(tmp_path: Path, home: Path) -> None:
     path = script(tmp_path, WAITS.format(go=str(tmp_path / "never")))
     started = kfnb("train", path, "--framework", "python", "--detach")
-    assert "runs on its own. To see it: kfnb attach train-" in started.stdout
-    wait_for(lambda: "waiting" in kfnb("logs", "train").stdout, timeout=60, what="the job to wait")
+    assert "runs on its own. To see it: kfnb attach job-" in started.stdout
+    wait_for(lambda: "waiting" in kfnb("logs", "job").stdout, timeout=60, what="the job to wait")
     assert re.search(
-        r'^rank 0$.*File "main\.py", line [45] in <module>', kfnb("stacks", "train").stdout, re.MULTILINE | re.DOTALL
+        r'^rank 0$.*File "main\.py", line [45] in <module>', kfnb("stacks", "job").stdout, re.MULTILINE | re.DOTALL
     )
-    assert kfnb("stop", "train").stdout.strip().endswith(": Stopped")
-    kfnb("attach", "train", code=6)
+    assert kfnb("stop", "job").stdout.strip().endswith(": Stopped")
+    kfnb("attach", "job", code=6)
     wait_for(lambda: not processes_of(home), timeout=60, what="the job's processes to end")
 
 
@@ -167,7 +167,7 @@ def test_control_c_detaches(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 130
-    id = re.findall(r"train-\w{5}", seen)[0]
+    id = re.findall(r"job-\w{5}", seen)[0]
     assert error == f"Detached: {id} goes on. To see it: kfnb attach {id}. To stop it: kfnb stop {id}\n"
     go.touch()
     assert "[0] done" in kfnb("attach", id).stdout
@@ -230,7 +230,26 @@ def test_a_folder_that_is_a_file_is_refused_before_anything_runs(tmp_path: Path,
     assert kfnb("jobs", "--json").stdout == ""
 
 
-@pytest.mark.parametrize("value", ["x=[1,{a:None}]", "x=0.1,y=2", "x='a", "x=(1"])
+@pytest.mark.parametrize("value", ["x=[1,{a:None}]", "x=0.1,2y", "x='a", "x=(1"])
 def test_a_value_that_only_begins_like_a_literal_is_refused(tmp_path: Path, value: str) -> None:
     kfnb("train", script(tmp_path, HELLO), "--framework", "python")
-    assert "begins like a Python literal" in kfnb("run", "train", "--use", value, code=2).stderr
+    assert "begins like a Python literal" in kfnb("run", "job", "--use", value, code=2).stderr
+
+
+def test_a_job_is_called_as_its_script(tmp_path: Path) -> None:
+    path = script(tmp_path, HELLO, "2_Fine Tune.v2.py")
+    # a digit begins no name
+    assert kfnb("train", path, "--framework", "python", "--detach").stdout.startswith("train-")
+    path = script(tmp_path, HELLO, "Fine_Tune.v2.py")
+    assert kfnb("train", path, "--framework", "python", "--detach").stdout.startswith("fine-tune-v2-")
+    assert kfnb("train", path, "--framework", "python", "--name", "x", "--detach").stdout.startswith("x-")
+
+
+def test_a_rank_that_is_not_there_is_said(tmp_path: Path) -> None:
+    kfnb("train", script(tmp_path, HELLO), "--framework", "python", "--procs-per-node", "2")
+    assert "it has ranks 0 to 1" in kfnb("logs", "job", "--rank", "2", code=2).stderr
+
+
+def test_arguments_of_the_script_without_the_dashes_get_a_hint(tmp_path: Path) -> None:
+    assert "after `--`" in kfnb("train", script(tmp_path, HELLO), "--lr", "1", code=2).stderr
+    assert "-- " in kfnb("train", "--help").stdout

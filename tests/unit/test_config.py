@@ -70,7 +70,13 @@ def test_a_strange_pyproject_further_up_does_not_matter(project: Path) -> None:
 
 def test_a_wrong_value_in_a_file_is_refused_in_the_options_words(project: Path) -> None:
     (project / "kfnb.toml").write_text("memory = 'lots'\n")
-    with pytest.raises(UsageError, match="--memory: 'lots'"):
+    with pytest.raises(UsageError, match=r"--memory \(from .*kfnb\.toml\): 'lots'"):
+        config.resolve({}, project)
+
+
+def test_a_wrong_value_in_a_variable_names_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KFNB_RETRIES", "x")
+    with pytest.raises(UsageError, match=r"--retries \(from KFNB_RETRIES\): 'x'"):
         config.resolve({}, project)
 
 

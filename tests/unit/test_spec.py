@@ -71,6 +71,26 @@ def test_what_cannot_be_is_refused_in_the_options_words(line: str, words: str) -
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize("line", ["--use lr, epochs", "--use lr ,epochs", "--use lr , epochs", "--use lr,epochs"])
+def test_a_list_may_have_spaces_at_its_commas(line: str) -> None:
+    assert spec_of(f"x {line} --nodes 2").use == ("lr", "epochs")
+    assert spec_of(f"{line}").name == "train"
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("x --procs-per-nod 2", "Did you mean --procs-per-node?"),
+        ("x --lr 0.5", "arguments of the script itself go after `--`"),
+        ("x --use lr epochs", "Several names are written a,b"),
+    ],
+)
+def test_what_is_unknown_gets_a_hint(line: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        spec_of(line)
+    assert hint in caught.value.fix
+
+
 def test_a_flag_given_in_a_lower_layer_can_be_taken_back() -> None:
     assert parse_train("x --no-detach") == {"name": "x", "detach": False}
 

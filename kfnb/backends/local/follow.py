@@ -168,7 +168,7 @@ def _changed(entry: dict[str, Any], failure: Failure | None = None) -> PhaseChan
 
 def _end(entry: dict[str, Any], first_line: int) -> list[JobEvent]:
     """The terminal phase, after the failure behind it where that is in no log."""
-    told = entry.get("failure")
+    told: dict[str, Any] = entry.get("failure") or {}
     try:
         failure = failure_from_record(told, first_line=first_line)
     except (ValueError, KeyError, TypeError, AttributeError):  # none, or none that can be read
