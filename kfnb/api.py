@@ -20,6 +20,7 @@ from kfnb.job import Job
 from kfnb.options import make_spec
 from kfnb.record import Record, provenance
 from kfnb.source import Bundle, cell_source, function_source, script_source
+from kfnb.source.requirements import requirement_lines
 from kfnb.spec import NAME_LIMIT, TrainSpec
 
 
@@ -119,7 +120,7 @@ async def prepare_cell(
         use=spec.use,
         out=spec.out,
         modules=spec.module,
-        pip=spec.pip,
+        pip=requirement_lines(spec.pip, workdir),
         cwd=workdir,
         history=history,
     )
@@ -138,7 +139,8 @@ async def prepare_source(
     if settings(given, workdir)["name"].source == "default":
         given = {**_named_after(source), **given}
     spec = resolve(given, workdir)
-    shared: dict[str, Any] = {"out": spec.out, "modules": spec.module, "pip": spec.pip, "cwd": workdir}
+    shared: dict[str, Any] = {"out": spec.out, "modules": spec.module, "cwd": workdir}
+    shared["pip"] = requirement_lines(spec.pip, workdir)
     if callable(source):
         bundle = function_source(source, dict(kwargs or {}), **shared)
     elif _is_path(source):

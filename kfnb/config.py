@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,6 +31,10 @@ else:
     import tomli as tomllib
 
 FILE = "kfnb.toml"
+
+#: A requirement by name: extras, versions and a marker, and nothing that says where from.
+_REQUIREMENT = re.compile(r" *[A-Za-z0-9][\w.-]* *(\[[\w ,.-]*\])? *([<>=!~][\w .,*+!<>=~]*)?(;[^@/\\\r\n]*)?")
+_FILES = (".txt", ".whl", ".zip", ".gz", ".bz2", ".xz", ".tar")
 
 
 def working_directory() -> Path:
@@ -79,8 +84,8 @@ def _is_sensitive(field: str, value: Any) -> bool:
 
 
 def _plain_requirement(line: str) -> bool:
-    # an option of pip, a URL or a path may fetch from elsewhere than the user's own index
-    return not line.startswith("-") and "://" not in line and "@" not in line and "/" not in line
+    # anything else (an option of pip, an address, a path, a file) may come from elsewhere than the user's own index
+    return bool(_REQUIREMENT.fullmatch(line)) and not line.strip().endswith(_FILES)
 
 
 def _items(value: Any) -> list[Any]:
@@ -146,7 +151,10 @@ def _table(path: Path, content: bytes, *, whole: bool) -> dict[str, Any]:
         if not whole:
             return {}  # somebody else's broken pyproject.toml further up is not ours to complain about
         raise ConfigError(f"{path} cannot be read: {error}.", fix="Correct the file, or remove it.") from None
-    table = document if whole else document.get("tool", {}).get("kfnb", {})
+    table = document
+    for part in () if whole else ("tool", "kfnb"):
+        found = table.get(part)
+        table = found if isinstance(found, dict) else {}
     fields = {str(name).replace("-", "_"): value for name, value in table.items()}
     known = set(OPTIONS) | {"name"}
     unknown = sorted(set(fields) - known)

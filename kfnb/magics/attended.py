@@ -9,16 +9,43 @@ from typing import Any
 import psutil
 
 #: Programs that run a notebook from its first cell to its last.
-_RUNNERS = {
-    "papermill",
-    "nbconvert",
-    "nbclient",
-    "jupyter-nbconvert",
-    "jupyter-execute",
-    "jupyter-run",
-    "pytest",
-    "nbval",
-}
+_RUNNERS = frozenset(
+    [
+        "papermill",
+        "nbconvert",
+        "nbclient",
+        "jupyter-nbconvert",
+        "jupyter-execute",
+        "jupyter-run",
+        "execute",
+        "run",
+        "pytest",
+        "nbval",
+    ]
+)
+
+#: Programs that somebody sits before, and that are Python themselves.
+_FRONT_ENDS = frozenset(
+    [
+        "jupyter-lab",
+        "jupyterlab",
+        "lab",
+        "jupyter-labhub",
+        "jupyter-notebook",
+        "notebook",
+        "nbclassic",
+        "jupyter-server",
+        "jupyter_server",
+        "server",
+        "jupyterhub-singleuser",
+        "jupyter-console",
+        "jupyter_console",
+        "console",
+        "jupyter-qtconsole",
+        "qtconsole",
+        "spyder",
+    ]
+)
 
 
 def until() -> tuple[int, float] | None:
@@ -35,13 +62,18 @@ def _run_by_a_program() -> bool:
     if "PYTEST_CURRENT_TEST" in os.environ:
         return True
     try:
-        parent = int(os.environ.get("JPY_PARENT_PID") or os.getppid())
-        words = psutil.Process(parent).cmdline()
+        parent = psutil.Process(int(os.environ.get("JPY_PARENT_PID") or os.getppid()))
+        words = parent.cmdline()
     except (psutil.Error, ValueError):
         return False
     # python -m papermill ..., /usr/bin/papermill ..., python /usr/bin/jupyter nbconvert ...
-    names = {PurePath(word).name.removesuffix(".exe").removesuffix(".py") for word in words[:4]}
-    return bool(names & _RUNNERS) or ({"jupyter", "execute"} <= names)
+    names = [PurePath(word).name.removesuffix(".exe").removesuffix(".py") for word in words[:4]]
+    if _RUNNERS & set(names):
+        return True
+    if _FRONT_ENDS & set(names) or not names or not names[0].startswith(("python", "pypy")):
+        return False
+    # somebody's own script that runs notebooks (a flow, a scheduled task), unless a server says that it is one
+    return "JPY_SESSION_NAME" not in os.environ
 
 
 def notebook_path(shell: Any) -> str | None:

@@ -304,3 +304,14 @@ print(sum(len([e for e in b.events if type(e).__name__ == "LogLine"]) for b in j
     for other in others:
         out, _ = other.communicate(timeout=120)
         assert out == "4000 Succeeded\n"
+
+
+def test_a_requirements_file_is_read_when_the_job_is_submitted(tmp_path, monkeypatch):
+    wheel = make_wheel(tmp_path / "wheels", "from the wheel")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "requirements.txt").write_text(f"# ours\n{wheel}\n")
+    job = start("import tinypackage\nprint(tinypackage.VALUE)\n", pip=["requirements.txt"])
+    (tmp_path / "requirements.txt").write_text("no-such-package-anywhere\n")
+    job.wait()
+    assert "from the wheel" in lines(job)

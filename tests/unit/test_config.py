@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,12 @@ def test_a_strange_pyproject_further_up_does_not_matter(project: Path) -> None:
     assert config.resolve({}, project).nodes == 1
 
 
+@pytest.mark.parametrize("text", ["tool = 3", "[tool]\nkfnb = 3", "[tool.other]\nx = 1"])
+def test_a_pyproject_without_a_table_of_ours_says_nothing(project: Path, text: str) -> None:
+    (project / "pyproject.toml").write_text(text + "\n")
+    assert config.resolve({}, project).nodes == 1
+
+
 def test_a_wrong_value_in_a_file_is_refused_in_the_options_words(project: Path) -> None:
     (project / "kfnb.toml").write_text("memory = 'lots'\n")
     with pytest.raises(UsageError, match=r"--memory \(from .*kfnb\.toml\): 'lots'"):
@@ -89,6 +96,10 @@ def test_a_wrong_value_in_a_variable_names_it(project: Path, monkeypatch: pytest
         "pip = ['--index-url=elsewhere', 'torch']",
         "pip = 'pkg @ git+ssh://x'",
         "pip = ['./payload']",
+        "pip = ' -r x'",
+        "pip = 'requirements.txt'",
+        "pip = 'payload-1.0.whl'",
+        r'pip = "a\n--index-url x"',
     ],
 )
 def test_a_strangers_file_is_asked_about_once_per_content(project: Path, line: str) -> None:
@@ -106,6 +117,7 @@ def test_a_strangers_file_is_asked_about_once_per_content(project: Path, line: s
 
 
 def test_harmless_settings_are_not_asked_about(project: Path) -> None:
-    (project / "kfnb.toml").write_text("nodes = 2\nenv = {A = 'b'}\npip = ['einops>=0.8', 'tqdm']\n")
+    pip = ["einops>=0.8,<1", "torch[opt-x] == 2.*", "a; python_version < '4'"]
+    (project / "kfnb.toml").write_text(f"nodes = 2\nenv = {{A = 'b'}}\npip = {json.dumps(pip)}\n")
     spec = config.resolve({}, project)
-    assert (spec.nodes, spec.env_values, spec.pip) == (2, {"A": "b"}, ("einops>=0.8", "tqdm"))
+    assert (spec.nodes, spec.env_values, spec.pip) == (2, {"A": "b"}, tuple(pip))
