@@ -41,7 +41,7 @@ class Submission:
         return self.record.spec
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class JobInfo:
     """A job in a list. Times in Unix seconds; ``started`` is the first Running, ``ended`` the terminal phase."""
 
@@ -58,6 +58,9 @@ class JobInfo:
     gpus: int
     attempt: int = 0
     owner: str = ""
+
+    def __repr__(self) -> str:
+        return f"JobInfo({self.id!r}, {self.phase}, {self.nodes} x {self.procs} ranks)"
 
     def as_dict(self) -> dict[str, Any]:
         return {name: str(value) if name == "phase" else value for name, value in self.__dict__.items()}
