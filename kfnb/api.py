@@ -203,6 +203,12 @@ async def find(name: str) -> Job:
     raise NotFound(f"There is no job {name!r}.", fix=hint)
 
 
+async def captured_names(name: str) -> list[str]:
+    """The captured values of a job, which a repeat can change. Raises ``NotFound``."""
+    job = await find(name)
+    return (await job._backend.bundle(job.id)).captured
+
+
 # -- the sync API that ``import kfnb`` gives ---------------------------------------------------------------------
 
 

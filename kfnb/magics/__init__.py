@@ -87,12 +87,13 @@ def _matcher(shell: Any) -> Callable[[Any], dict[str, Any]]:
     """IPython's completion, on the lines of our magics only (its API of version 2)."""
 
     def match(context: Any) -> dict[str, Any]:
-        before = context.full_text.split("\n")[: context.cursor_line + 1]
+        lines = context.full_text.split("\n")
+        before, below = lines[: context.cursor_line + 1], lines[context.cursor_line + 1 :]
         before[-1] = before[-1][: context.cursor_position]
         line = CellTransformer.magic_line(before)
         if line is None:
             return {"completions": []}
-        found: dict[str, Any] = import_module("kfnb.magics.complete").match(shell, line)
+        found: dict[str, Any] = import_module("kfnb.magics.complete").match(shell, line, "\n".join(below))
         return found
 
     attributes = {"matcher_identifier": _ID, "matcher_priority": 100, "matcher_api_version": 2}

@@ -11,7 +11,7 @@ from typing import Any
 from IPython.core.completer import SimpleCompletion
 
 from kfnb import portal
-from kfnb.api import list_jobs
+from kfnb.api import captured_names, list_jobs
 from kfnb.errors import KfnbError
 from kfnb.magics import LINE_MAGICS
 from kfnb.magics.parsers import magic_parser
@@ -19,18 +19,19 @@ from kfnb.options import OPTIONS, complete
 
 _LINE = re.compile(r"\s*(?:\w+\s*=\s*)?%{1,2}(kf\w+)(.*)", re.DOTALL)
 
-#: Options whose values are names of the notebook, files and folders, or folders alone.
-_NAMES = {"--use", "--out"}
+_ASSIGNED = re.compile(r"^(?:(?:def|class)[ \t]+)?([A-Za-z_]\w*)[ \t]*(?:[(:]|=(?!=)|:[^=\n]+=)", re.MULTILINE)
+
+#: Options whose values are files and folders, or folders alone.
 _FILES = {"--module", "--pip"}
 _FOLDERS = {"--workspace", "--logdir", "--checkpoint"}
 
 
-def match(shell: Any, line: str) -> dict[str, Any]:
-    """The result of an IPython matcher for ``line``, a magic's line up to the cursor."""
+def match(shell: Any, line: str, body: str) -> dict[str, Any]:
+    """The result of an IPython matcher for ``line``, a magic's line up to the cursor; ``body`` is what is below it."""
     found = _LINE.match(line)
     if found is None:
         return {"completions": []}
-    fragment, texts = candidates(shell, found[1], found[2])
+    fragment, texts = candidates(shell, found[1], found[2], body)
     return {
         "completions": [SimpleCompletion(text, type="magic") for text in texts],
         "matched_fragment": fragment,
@@ -39,7 +40,7 @@ def match(shell: Any, line: str) -> dict[str, Any]:
     }
 
 
-def candidates(shell: Any, magic: str, rest: str) -> tuple[str, list[str]]:
+def candidates(shell: Any, magic: str, rest: str, body: str) -> tuple[str, list[str]]:
     """(the text being completed, what it can become)."""
     words = rest.split()
     if not rest or rest[-1].isspace():
@@ -50,8 +51,12 @@ def candidates(shell: Any, magic: str, rest: str) -> tuple[str, list[str]]:
     if last.startswith("--") and "=" in last:
         before, _, last = last.partition("=")
     item = last.rpartition(",")[2]
-    if before in _NAMES:
+    if before == "--use" and magic == "kfrun":
+        return last, sorted(f"{name}=" for name in _captured(words[0]) if name.startswith(last))
+    if before == "--use":
         return item, sorted(name for name in _notebook_names(shell) if name.startswith(item))
+    if before == "--out":
+        return item, sorted({name for name in _ASSIGNED.findall(body) if name.startswith(item)})
     if before in _FILES:
         return item, sorted(_paths(item, files=True))
     if before in _FOLDERS:
@@ -84,6 +89,14 @@ def _jobs() -> list[str]:
     except (KfnbError, OSError):
         return []
     return list(dict.fromkeys([info.id for info in infos] + [info.name for info in infos]))
+
+
+def _captured(name: str) -> list[str]:
+    """The values that a repeat of the job can change."""
+    try:
+        return portal.call(captured_names(name))
+    except (KfnbError, OSError):
+        return []
 
 
 def _notebook_names(shell: Any) -> Iterable[str]:

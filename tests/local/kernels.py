@@ -102,11 +102,9 @@ class Kernel:
             assert time.monotonic() < deadline, f"waited for {what}; cells: {list(self._cells.values())[-2:]}"
             self._read()
 
-    def complete(self, code: str) -> list[str]:
-        """The texts offered at the end of ``code``."""
-        content = self._ask(self.client.complete(code, len(code)))
-        matches: list[str] = content["matches"]
-        assert all(code[content["cursor_start"] :] in match or match for match in matches)
+    def complete(self, code: str, at: int | None = None) -> list[str]:
+        """The texts offered at the end of ``code``, or ``at`` a place in it."""
+        matches: list[str] = self._ask(self.client.complete(code, len(code) if at is None else at))["matches"]
         return matches
 
     def _ask(self, message: str) -> dict[str, Any]:

@@ -280,6 +280,10 @@ def test_completion(kernel: Kernel, folder: Path, jedi: bool) -> None:
     assert "tabbed" in kernel.complete("job = %kfstop ta")
     assert "--nodes" in kernel.complete("%kfrun tabbed --no")
     assert "--nodes" not in kernel.complete("%%kftrain a\n--no")
+    cell = "%%kftrain a --out his\nhistory = []\ndef history_of(): ...\nhisteresis == 1\n"
+    assert kernel.complete(cell, at=len("%%kftrain a --out his")) == ["history", "history_of"]
+    kernel.ok("%%kftrain tabbed --framework python --use learning_rate\nprint(learning_rate)")
+    assert kernel.complete("%kfrun tabbed --use ") == ["learning_rate="]
     assert "learning_rate" in kernel.complete("%%kftrain a\nlearn")
 
 
