@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import importlib
+import json
 import os
 import pickle
 from typing import Any, BinaryIO, List, Mapping, Optional
@@ -11,6 +12,18 @@ from typing import Any, BinaryIO, List, Mapping, Optional
 from kfnb_worker.encoding import FROM_JSON, PYTHON, CannotTravel, Opener
 
 _BUILD = {"tuple": tuple, "set": set, "frozenset": frozenset}
+
+
+def read_json(opened: Opener, name: str, limit: Optional[int] = None) -> Any:
+    """A file's JSON; `limit` is in bytes. Raises CannotTravel, OSError, ValueError or RecursionError."""
+    with opened(name) as file:
+        if limit is not None and os.fstat(file.fileno()).st_size > limit:
+            raise CannotTravel("%s is over %d MiB" % (name, limit >> 20))
+        return json.loads(file.read(), parse_constant=_no_constant)
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError("%s is not JSON" % text)
 
 
 class Decoder:
@@ -26,6 +39,10 @@ class Decoder:
         self.tensors: Optional[List[Any]] = None
         if type(self.i) is not int or self.i < 0:
             raise CannotTravel("its entry in the index is damaged")
+
+    def read(self, limit: Optional[int] = None) -> Any:
+        """The value; `limit` is for its TREE, in bytes."""
+        return self.value(read_json(self.opened, "values/%d.json" % self.i, limit))
 
     def value(self, tree: Any) -> Any:
         if isinstance(tree, list):

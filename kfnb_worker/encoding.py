@@ -16,6 +16,7 @@ import sys
 from typing import Any, BinaryIO, Callable, Dict, List, Mapping, Set, Tuple
 
 PYTHON = "%d.%d" % sys.version_info[:2]
+TREE_LIMIT = 128 << 20  # bytes of a result's TREE: about six million floats; the notebook parses no more
 
 Opener = Callable[[str], "contextlib.AbstractContextManager[BinaryIO]"]
 
@@ -58,6 +59,11 @@ def type_name(value: object) -> str:
     return (
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else kind.__module__ + "." + kind.__qualname__
     )
+
+
+def a(noun: str) -> str:
+    """The noun with its article."""
+    return ("an " if noun[0] in "aeiouAEIOU" else "a ") + noun
 
 
 def dumps(data: object) -> str:
@@ -114,7 +120,7 @@ class Encoder:
             return self._dataclass(value, kind)
         if self.results:
             return self._plain(value)
-        raise CannotTravel("a %s has no plain form" % type_name(value))
+        raise CannotTravel("%s has no plain form" % a(type_name(value)))
 
     def _plain(self, value: Any) -> Any:
         state = getattr(value, "state_dict", None)
@@ -131,8 +137,8 @@ class Encoder:
 
             return self.tree(numpy.asarray(value))
         raise CannotTravel(
-            "a %s cannot be brought back: results are numbers, text, containers, arrays, tensors and modules"
-            % type_name(value)
+            "%s cannot be brought back: results are numbers, text, containers, arrays, tensors and modules"
+            % a(type_name(value))
         )
 
     def _dict(self, value: Mapping[Any, Any]) -> Any:
@@ -165,7 +171,7 @@ class Encoder:
             return {"$": "generic", "v": self._npy(numpy, numpy.asarray(value))}
         if numpy is not None and isinstance(value, numpy.ndarray):
             if type(value) not in (numpy.ndarray, numpy.memmap):
-                raise CannotTravel("a %s has no plain form; numpy.asarray() of it has" % type_name(value))
+                raise CannotTravel("%s has no plain form; numpy.asarray() of it has" % a(type_name(value)))
             return self._npy(numpy, value)
         if torch is not None and isinstance(value, torch.Tensor):
             self.tensors.append(_portable(torch, value, self.results))
@@ -183,12 +189,11 @@ class Encoder:
             numpy.lib.format.write_array(_Plain(file), array, allow_pickle=False)
         return {"$": "npy", "k": k}
 
-    def finish(self) -> bool:
-        """Writes the tensors of the value; whether it has any."""
+    def finish(self) -> None:
+        """Writes the tensors of the value."""
         if self.tensors:
             with self.create("values/%d.pt" % self.i) as file:
                 sys.modules["torch"].save(self.tensors, _Plain(file))
-        return bool(self.tensors)
 
 
 class _Plain:
@@ -202,7 +207,9 @@ class _Plain:
 def _portable(torch: Any, tensor: Any, results: bool) -> Any:
     """The tensor on the CPU, without its graph, and without the rest of a larger storage that it is a view of."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        raise CannotTravel("a %s has no plain form; gather it to a plain tensor on all ranks first" % type_name(tensor))
+        raise CannotTravel(
+            "%s has no plain form; gather it to a plain tensor on all ranks first" % a(type_name(tensor))
+        )
     if tensor.is_meta:
         raise CannotTravel("a tensor on the meta device has no data")
     plain = tensor.detach().cpu()
@@ -256,7 +263,7 @@ def _pickle(value: object, create: Opener, i: int) -> Dict[str, Any]:
         raise
     except Exception as problem:
         raise CannotTravel(
-            "a %s cannot be shipped: %s" % (type_name(value), str(problem) or type(problem).__name__)
+            "%s cannot be shipped: %s" % (a(type_name(value)), str(problem) or type(problem).__name__)
         ) from None
     with create("values/%d.pickle" % i) as file:
         file.write(buffer.getbuffer())
@@ -266,15 +273,24 @@ def _pickle(value: object, create: Opener, i: int) -> Dict[str, Any]:
 def encode_one(value: object, create: Opener, i: int, *, results: bool = False) -> Dict[str, Any]:
     """The index entry of one value; its files are written through `create(name)`.
 
-    Raises CannotTravel. With results=False, what has no plain form is pickled; with results=True never.
+    Raises CannotTravel. With results=False, what has no plain form is pickled; with results=True never, and the TREE
+    is limited.
     """
     encoder = Encoder(create, i, results)
     try:
-        tree = encoder.tree(value)
+        tree = dumps(encoder.tree(value)).encode()
     except RecursionError:
         raise CannotTravel("it is nested too deeply") from None
     except CannotTravel:
         if results:
             raise
         return _pickle(value, create, i)
-    return {"i": i, "tree": tree, "tensors": encoder.finish(), "classes": sorted(encoder.classes)}
+    if results and len(tree) > TREE_LIMIT:
+        raise CannotTravel(
+            "it is %d MiB of text and numbers, and a result can have %d MiB of them; make it a numpy array or a tensor,"
+            " which can be of any size" % (len(tree) >> 20, TREE_LIMIT >> 20)
+        )
+    encoder.finish()
+    with create("values/%d.json" % i) as file:
+        file.write(tree)
+    return {"i": i, "classes": sorted(encoder.classes)}

@@ -1,14 +1,15 @@
 """Values that travel: from the notebook into the job (captured), and from rank 0 back to the notebook (results).
 
-A folder holds `values.json`, the index, and `values/<i>.<k>.npy`, `values/<i>.pt`, `values/<i>.pickle`, where i is
-the place of the value's name in sorted order. The index is {"v": 1, "values": {name: entry}}; an entry is
+A folder holds `values.json`, the index, and `values/<i>.json`, `values/<i>.<k>.npy`, `values/<i>.pt`,
+`values/<i>.pickle`, where i is the place of the value's name in sorted order. The index is
+{"v": 1, "values": {name: entry}}; an entry is
 
-    {"i": i, "tree": TREE, "tensors": bool, "classes": ["module:qualname", ...]}        or
+    {"i": i, "classes": ["module:qualname", ...]}        or
     {"i": i, "pickle": {"python": "3.11", "type": "module.Class"}, "classes": [...]}
 
-TREE is JSON in which an object with the key "$" stands for what JSON lacks: `{"$": "tuple", "v": [...]}`, `{"$":
-"npy", "k": 0}`, `{"$": "tensor", "k": 0}`, and so on. Tensors of one value share one file, so that tied weights stay
-tied.
+`values/<i>.json` is the value's TREE: JSON in which an object with the key "$" stands for what JSON lacks: `{"$":
+"tuple", "v": [...]}`, `{"$": "npy", "k": 0}`, `{"$": "tensor", "k": 0}`, and so on. Tensors of one value share one
+file, so that tied weights stay tied.
 
 Captured values are the user's own and may be pickled. Results come from a job and are never unpickled: they are read as
 hostile input. Arrays are read with allow_pickle=False, tensors with weights_only=True, and no class is looked up.
@@ -17,14 +18,13 @@ hostile input. Arrays are read with allow_pickle=False, tensors with weights_onl
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import stat
 import sys
 from typing import Any, BinaryIO, Dict, Iterable, Iterator, Mapping, Optional, Tuple
 
-from kfnb_worker.decoding import Decoder, unpickle
-from kfnb_worker.encoding import CannotTravel, Opener, dumps, encode_one
+from kfnb_worker.decoding import Decoder, read_json, unpickle
+from kfnb_worker.encoding import TREE_LIMIT, CannotTravel, Opener, dumps, encode_one
 
 __all__ = [
     "INDEX",
@@ -39,7 +39,8 @@ __all__ = [
 ]
 
 INDEX = "values.json"
-INDEX_LIMIT = 64 << 20  # bytes of a results index that the notebook is willing to parse
+INDEX_LIMIT = 16 << 20  # bytes of a results index that the notebook is willing to parse
+WHY_LIMIT = 2000  # characters of the sentence that says why a value has not come
 
 
 def dump_index(entries: Mapping[str, Any], errors: Optional[Mapping[str, str]] = None) -> bytes:
@@ -101,7 +102,7 @@ def save_results(names: Iterable[str], namespace: Mapping[str, object], director
         except OSError:
             raise
         except Exception as problem:  # a user's class may do anything when its parts are read
-            errors[name] = "%s could not be written: %s: %s" % (name, type(problem).__name__, problem)
+            errors[name] = ("%s could not be written: %s: %s" % (name, type(problem).__name__, problem))[:WHY_LIMIT]
     with create(INDEX + ".new") as file:
         file.write(dump_index(entries, errors))
     size = sum(os.path.getsize(path) for path in written)
@@ -121,7 +122,7 @@ def decode(directory: str, *, late: Optional[bool] = None, main: Optional[Mappin
     the name.
     """
     namespace = sys.modules["__main__"].__dict__ if main is None else main
-    index = json.loads(_read(directory, INDEX))
+    index = read_json(_opener(directory), INDEX)
     values = {}
     for name, entry in index["values"].items():
         if late is None or is_late(entry) == late:
@@ -137,7 +138,7 @@ def decode(directory: str, *, late: Optional[bool] = None, main: Optional[Mappin
 
 def _decode_captured(directory: str, entry: Mapping[str, Any], main: Mapping[str, Any]) -> Any:
     if "pickle" not in entry:
-        return Decoder(_opener(directory), entry, main).value(entry["tree"])
+        return Decoder(_opener(directory), entry, main).read()
     with _opener(directory)("values/%d.pickle" % entry["i"]) as file:
         return unpickle(file, entry["pickle"], main)
 
@@ -151,9 +152,10 @@ def load_results(directory: str) -> Tuple[Dict[str, Any], Dict[str, str]]:
     values: Dict[str, Any] = {}
     errors: Dict[str, str] = {}
     try:
-        index = json.loads(_read(directory, INDEX, INDEX_LIMIT), parse_constant=_no_constant)
+        index = read_json(_opener(directory), INDEX, INDEX_LIMIT)
         entries = dict(index["values"])
-        errors.update((str(name), str(why)[:2000]) for name, why in index.get("errors", {}).items())
+        told = index.get("errors", {}).items()
+        errors.update((str(name), str(why)[:WHY_LIMIT]) for name, why in told if name.isidentifier())
     except FileNotFoundError:
         return {}, {}
     except Exception as problem:
@@ -162,16 +164,12 @@ def load_results(directory: str) -> Tuple[Dict[str, Any], Dict[str, str]]:
         if not name.isidentifier():
             continue
         try:
-            values[name] = Decoder(_opener(directory), entry, None).value(entry["tree"])
+            values[name] = Decoder(_opener(directory), entry, None).read(TREE_LIMIT)
         except ImportError as problem:
             errors[name] = "%s needs a package that is not here: %s" % (name, problem)
         except Exception as problem:
             errors[name] = "%s cannot be read: %s" % (name, str(problem) or type(problem).__name__)
     return values, errors
-
-
-def _no_constant(text: str) -> Any:
-    raise ValueError("%s is not JSON" % text)
 
 
 def _opener(directory: str) -> Opener:
@@ -185,10 +183,3 @@ def _opener(directory: str) -> Opener:
             yield file
 
     return opened
-
-
-def _read(directory: str, name: str, limit: Optional[int] = None) -> bytes:
-    with _opener(directory)(name) as file:
-        if limit is not None and os.fstat(file.fileno()).st_size > limit:
-            raise CannotTravel("%s is over %d MiB" % (name, limit >> 20))
-        return file.read()

@@ -143,7 +143,7 @@ class _Analyser(ast.NodeVisitor):
             return
         if name in _ENDS:
             self.passable += 1  # and never less again
-        if self.guards:
+        if self.guards and name not in GIVEN:
             self.names.guarded.add(name)
             return
         eager = _runs_with_the_module(self.scope)
@@ -201,12 +201,9 @@ class _Analyser(ast.NodeVisitor):
         self.caught -= caught
 
     def visit_Try(self, node: ast.Try) -> None:
-        if node.handlers:
-            with self._guarded(handler.type for handler in node.handlers if not _raises_again(handler)):
-                self._perhaps(node.body)
-            self._perhaps([*node.handlers, *node.orelse])
-        else:
-            self._all(node.body)
+        with self._guarded(handler.type for handler in node.handlers if not _raises_again(handler)):
+            self._perhaps(node.body)
+        self._perhaps([*node.handlers, *node.orelse])
         self._all(node.finalbody)
 
     visit_TryStar = visit_Try  # noqa: N815
@@ -391,7 +388,7 @@ class _Analyser(ast.NodeVisitor):
         self.names.dynamic |= any(value in _NAMESPACE_MODULES for value in constants if isinstance(value, str))
         if _is_shell(node.func) and not self.dead:
             self.names.commands += [(text, node.lineno) for text in constants[-1:] if isinstance(text, str)]
-        if isinstance(node.func, ast.Name) and node.func.id == "vars" and node.args:  # of something else than the module
+        if isinstance(node.func, ast.Name) and node.func.id == "vars" and node.args:  # of something else
             self._all([*node.args, *node.keywords])
         else:
             self.generic_visit(node)

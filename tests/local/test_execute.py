@@ -105,6 +105,11 @@ def test_main_is_the_cell_byte_for_byte_and_runs_as_main(tmp_path: Path) -> None
     assert ran.out == "__main__ What it is. True ['--lr', '0.1']\n"
 
 
+def test_a_cell_with_a_byte_order_mark(tmp_path: Path) -> None:
+    ran = good(run(cell("\ufeffx = 'é'\nprint(x)\n", out=["x"]), tmp_path))
+    assert (ran.out, ran.results) == ("é\n", {"x": "é"})
+
+
 def test_a_cell_that_asks_whether_it_is_main(tmp_path: Path) -> None:
     assert (
         good(run(cell("def main():\n    print('ran')\nif __name__ == '__main__':\n    main()"), tmp_path)).out

@@ -13,66 +13,99 @@ from hypothesis import strategies as st
 from kfnb.source.analysis import analyse
 from kfnb.source.translate import parse
 
-EAGER, LATER = True, False
+CERTAIN, MAYBE = True, False
 
 CASES = [
     ("x = 1\nprint(x)", {}),
-    ("model = model.train()", {"model": (1, EAGER)}),
-    ("count += 1", {"count": (1, EAGER)}),
-    ("print(lr)\nlr = 3", {"lr": (1, EAGER)}),
+    ("model = model.train()", {"model": (1, CERTAIN)}),
+    ("count += 1", {"count": (1, CERTAIN)}),
+    ("print(lr)\nlr = 3", {"lr": (1, CERTAIN)}),
     ("def f():\n  return lr\nlr = 1", {}),
-    ("def f():\n  return lr", {"lr": (2, LATER)}),
-    ("def f():\n  return lr\nprint(lr)", {"lr": (2, EAGER)}),
-    ("class A:\n  lr = lr", {"lr": (2, EAGER)}),
-    ("class A:\n  lr = 1\n  x = lr\n  def f(self): return lr", {"lr": (4, LATER)}),
-    ("class A:\n  n = 3\n  y = [n for i in range(2)]", {"n": (3, EAGER)}),
+    ("def f():\n  return lr", {"lr": (2, MAYBE)}),
+    ("def f():\n  return lr\nprint(lr)", {"lr": (2, CERTAIN)}),
+    ("class A:\n  lr = lr", {"lr": (2, CERTAIN)}),
+    ("class A:\n  lr = 1\n  x = lr\n  def f(self): return lr", {"lr": (4, MAYBE)}),
+    ("class A:\n  n = 3\n  y = [n for i in range(2)]", {"n": (3, MAYBE)}),
     ("class A:\n  n = 3\n  y = [i for i in range(n)]", {}),
     ("class A:\n  def f(self): return super().f(), __class__, A", {}),
-    ("class A(Base, metaclass=Meta): pass", {"Base": (1, EAGER), "Meta": (1, EAGER)}),
-    ("[y for x in z for y in x if y > low]", {"z": (1, EAGER), "low": (1, EAGER)}),
-    ("def f():\n  return [lr for _ in xs]", {"lr": (2, LATER), "xs": (2, LATER)}),
+    ("class A(Base, metaclass=Meta): pass", {"Base": (1, CERTAIN), "Meta": (1, CERTAIN)}),
+    ("[y for x in z for y in x if y > low]", {"z": (1, CERTAIN), "low": (1, MAYBE)}),
+    ("def f():\n  return [lr for _ in xs]", {"lr": (2, MAYBE), "xs": (2, MAYBE)}),
     ("if (n := 10) > 5: print(n)", {}),
     ("[last := i for i in range(3)]\nlast", {}),
-    ("match q:\n  case {'a': b, **r}: print(b, r)\n  case [a, *c] as d: print(a, c, d)", {"q": (1, EAGER)}),
-    ("match 1:\n  case K(x=v): print(v)", {"K": (2, EAGER)}),
+    ("match q:\n  case {'a': b, **r}: print(b, r)\n  case [a, *c] as d: print(a, c, d)", {"q": (1, CERTAIN)}),
+    ("match 1:\n  case K(x=v): print(v)", {"K": (2, MAYBE)}),
     ("try:\n  lr\nexcept NameError:\n  lr = 1\nprint(lr)", {}),
     ("try:\n  lr\nexcept (ValueError, NameError):\n  pass", {}),
-    ("try:\n  lr\nexcept ValueError:\n  pass", {"lr": (2, EAGER)}),
+    ("try:\n  lr\nexcept ValueError:\n  pass", {"lr": (2, MAYBE)}),
+    ("try:\n  lr\nfinally:\n  x", {"lr": (2, MAYBE), "x": (4, CERTAIN)}),
+    ("with contextlib.suppress(NameError):\n  del lr", {"contextlib": (1, CERTAIN)}),
+    ("with a:\n  b", {"a": (1, CERTAIN), "b": (2, MAYBE)}),
+    (
+        "a or b\nc if d else e\nf < g < h\nassert i, j",
+        {
+            "a": (1, CERTAIN),
+            "b": (1, MAYBE),
+            "c": (2, MAYBE),
+            "d": (2, CERTAIN),
+            "e": (2, MAYBE),
+            "f": (3, CERTAIN),
+            "g": (3, CERTAIN),
+            "h": (3, MAYBE),
+            "i": (4, CERTAIN),
+            "j": (4, MAYBE),
+        },
+    ),
+    ("if a:\n  b\nb", {"a": (1, CERTAIN), "b": (2, CERTAIN)}),
+    (
+        "if False: a\nif 0:\n  b\nelse: c\nwhile not 1: d\ne if True else f\nif t.TYPE_CHECKING: g\nif TYPE_CHECKING: h",
+        {
+            "c": (4, MAYBE),
+            "e": (6, MAYBE),
+            "t": (7, CERTAIN),
+            "TYPE_CHECKING": (8, CERTAIN),
+        },
+    ),
+    ("import sys\na\nif a: sys.exit()\nb", {"a": (2, CERTAIN), "b": (4, MAYBE)}),
+    ("x: x = 1", {}),
+    ("{1: (n := 1), n: 2}\na[(i := 0)] += i", {"a": (2, CERTAIN)}),
+    ("class A((B := list)): pass\nB", {}),
     ("try:\n  1\nexcept ValueError as e:\n  print(e)", {}),
     ("def f():\n  try:\n    return lr\n  except NameError:\n    return 0", {}),
     ("if 'lr' in globals():\n  print(lr)", {}),
     ("def f():\n  global g\n  g = 1\nf()\nprint(g)", {}),
     ("def f():\n  x = 1\n  def h():\n    nonlocal x\n    x += 1\n  return h", {}),
-    ("del model", {"model": (1, EAGER)}),
+    ("del model", {"model": (1, CERTAIN)}),
     ("def f():\n  x = 1\n  del x", {}),
-    ("import torch.nn.functional as F, os.path\nF, os\ntorch", {"torch": (3, EAGER)}),
-    ("from a import b as c\nc\nb", {"b": (3, EAGER)}),
-    ("@dec\ndef f(*args, **kw): return args, kw", {"dec": (1, EAGER)}),
-    ("lambda x, y=z: x + w", {"z": (1, EAGER), "w": (1, LATER)}),
-    ("from __future__ import annotations\ndef f(x: T = d) -> R: pass", {"d": (2, EAGER)}),
+    ("import torch.nn.functional as F, os.path\nF, os\ntorch", {"torch": (3, CERTAIN)}),
+    ("from a import b as c\nc\nb", {"b": (3, CERTAIN)}),
+    ("@dec\ndef f(*args, **kw): return args, kw", {"dec": (1, CERTAIN)}),
+    ("lambda x, y=z: x + w", {"z": (1, CERTAIN), "w": (1, MAYBE)}),
+    ("from __future__ import annotations\ndef f(x: T = d) -> R: pass", {"d": (2, CERTAIN)}),
     ("def f():\n  x: Unknown = 1", {}),
-    ("x: int\nprint(x)", {"x": (2, EAGER)}),
+    ("x: int\nprint(x)", {"x": (2, CERTAIN)}),
     ("print(__name__, __file__, open, exit, input, ValueError, __debug__)", {}),
-    ("display(1)\nget_ipython()", {"display": (1, EAGER), "get_ipython": (2, EAGER)}),
-    ("for i in range(3):\n  if i: print(prev)\n  prev = i", {}),
-    ("for i in range(3):\n  model = model.step()", {"model": (2, EAGER)}),
-    ("while x:\n  x = 0", {"x": (1, EAGER)}),
-    ("while True:\n  try:\n    b = next(it)\n  except StopIteration: break", {"it": (3, EAGER)}),
-    ("with open('f') as g, q() as (a, b): a, b, g", {"q": (1, EAGER)}),
-    ("async def f():\n  async for x in y: x\nawait f()", {"y": (2, LATER)}),
-    ("f'{x!r:>{w}}'", {"x": (1, EAGER), "w": (1, EAGER)}),
-    ("a = b = 1\n(c, *d), e.f, g[h] = z", {"z": (2, EAGER), "e": (2, EAGER), "g": (2, EAGER), "h": (2, EAGER)}),
+    ("display(1)\nget_ipython()", {"display": (1, CERTAIN), "get_ipython": (2, CERTAIN)}),
+    ("for i in range(3):\n  if i: print(prev)\n  prev = i", {"prev": (2, MAYBE)}),
+    ("for i in range(3):\n  model = model.step()", {"model": (2, MAYBE)}),
+    ("while x:\n  x = 0", {"x": (1, CERTAIN)}),
+    ("while True:\n  try:\n    b = next(it)\n  except StopIteration: break", {"it": (3, MAYBE)}),
+    ("with open('f') as g, q() as (a, b): a, b, g", {"q": (1, MAYBE)}),
+    ("async def f():\n  async for x in y: x\nawait f()", {"y": (2, MAYBE)}),
+    ("f'{x!r:>{w}}'", {"x": (1, CERTAIN), "w": (1, CERTAIN)}),
+    ("a = b = 1\n(c, *d), e.f, g[h] = z", {"z": (2, CERTAIN), "e": (2, CERTAIN), "g": (2, CERTAIN), "h": (2, CERTAIN)}),
 ]
 if sys.version_info < (3, 14):  # annotations are evaluated when somebody asks for them since
-    CASES.append(("def f(x: T = d) -> R: pass", {"d": (1, EAGER), "T": (1, EAGER), "R": (1, EAGER)}))
+    CASES.append(("def f(x: T = d) -> R: pass", {"d": (1, CERTAIN), "T": (1, CERTAIN), "R": (1, CERTAIN)}))
 if sys.version_info >= (3, 12):
     CASES.append(("def f[T](x: T) -> T: return x\nclass C[U]:\n  a: U\ntype X[V] = list[V]\nprint(X)", {}))
+    CASES.append(("class A:\n  T = int\n  def f[U](self, x: T) -> U: pass", {}))
 
 
 @pytest.mark.parametrize(("source", "free"), CASES)
 def test_free_names(source: str, free: dict[str, tuple[int, bool]]) -> None:
     found = analyse(parse(source)).free
-    assert {name: (use.line, use.eager) for name, use in found.items()} == free
+    assert {name: (use.line, use.certain) for name, use in found.items()} == free
 
 
 def test_names_that_the_notebook_adds_to_builtins_are_not_given(monkeypatch: pytest.MonkeyPatch) -> None:

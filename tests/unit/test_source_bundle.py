@@ -29,7 +29,8 @@ def test_what_a_bundle_holds() -> None:
     body = "import os\nmodel = 1  # é"
     bundle = cell(body, namespace={"lr": 0.1}, use=["lr"], out=["model"], pip=["tqdm>=4", " "])
     assert bundle.main == body
-    assert list(bundle.files) == ["_kfnb/bundle.json", "_kfnb/requirements.txt", "_kfnb/values.json", "main.py"]
+    kept = ["_kfnb/bundle.json", "_kfnb/requirements.txt", "_kfnb/values.json", "_kfnb/values/0.json", "main.py"]
+    assert list(bundle.files) == kept
     assert bundle.files["_kfnb/requirements.txt"] == b"tqdm>=4\n"
     assert bundle.manifest == {
         "v": 1,
@@ -45,6 +46,17 @@ def test_what_a_bundle_holds() -> None:
     with zipfile.ZipFile(io.BytesIO(bundle.data)) as archive:
         assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
         assert {entry.external_attr >> 16 for entry in archive.infolist()} == {0o100644}
+
+
+def test_a_byte_order_mark_stays_in_main_py(tmp_path: Path) -> None:
+    for text in ("\ufeffx = 1\r\nprint(x)\n", "\ufeff!ls\nx = 1"):
+        bundle = cell(text, out=["x"])
+        assert bundle.files["main.py"] == text.encode()
+        assert bundle.manifest["translated"] == ("!" in text)
+    (tmp_path / "helper.py").write_bytes("\ufeffimport other".encode())
+    (tmp_path / "other.py").touch()
+    with pytest.raises(SourceError, match=r"other \(line 1 of helper\.py\)"):
+        cell("import helper", modules=["helper.py"], cwd=tmp_path)
 
 
 def test_the_second_submission_is_the_first() -> None:
@@ -80,7 +92,7 @@ def test_a_large_value_is_refused_with_its_name_and_size() -> None:
         cell("print(big)", namespace={"big": np.zeros(600 << 20, np.uint8)}, use=["big"])
     with pytest.raises(SourceError, match=r"The value big is more than 16\.0 MiB"):
         cell("print(big)", namespace={"big": {"inside": np.zeros((16 << 20) + 1, np.uint8)}}, use=["big"])
-    with pytest.raises(SourceError, match=r"The value text is 17\.0 MiB"):
+    with pytest.raises(SourceError, match=r"The value text is more than 16\.0 MiB"):
         cell("print(text)", namespace={"text": "x" * (17 << 20)}, use=["text"])
     half = np.zeros(9 << 20, np.uint8)
     with pytest.raises(SourceError, match=r"The values are 18\.0 MiB[^$]*a \(9\.0 MiB\), b \(9\.0 MiB\)"):

@@ -116,7 +116,10 @@ def test_star_imports_and_exec(notebook: Notebook) -> None:
     bundle = notebook.submit("from not_loaded_here import *\nprint(thing)")
     assert bundle.notes == ("thing (line 3) is not defined in the cell as far as can be seen.",)
     notebook.run("lr = 1")
-    assert "lr" in notebook.refused("from not_loaded_here import *\nprint(lr)").what
+    assert notebook.submit("from not_loaded_here import *\nprint(lr)").notes == (
+        "lr (line 3) is not defined in the cell as far as can be seen, and the notebook's is not shipped.",
+    )
+    assert "lr" in notebook.refused("from math import *\nprint(lr)").what
     assert notebook.submit("exec('q = 1')\nprint(q)").notes == (
         "q (line 3) is not defined in the cell as far as can be seen.",
     )
@@ -145,7 +148,8 @@ def inner(x):
 def test_functions_travel_with_what_they_need_in_order(notebook: Notebook) -> None:
     notebook.run(
         "import torch.nn.functional as F\nimport os.path, os\nfrom functools import lru_cache",
-        "def outer(x, low=limit_of(3) if False else 0):\n    return inner(x)\n" + INNER,
+        "limit_of = int\ndef outer(x, low=limit_of(3)):\n    return inner(x)\n" + INNER,
+        "del limit_of",
     )
     with pytest.raises(SourceError, match="limit_of"):
         notebook.submit("print(outer(1))", use=["outer"])

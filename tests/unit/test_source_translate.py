@@ -53,6 +53,23 @@ def test_supported_syntax(line: str, python: str) -> None:
     assert translate(f"if x:\n    {line}\nlast", 2).text == f"if x:\n    {python}\nlast\n"
 
 
+def test_a_byte_order_mark_is_no_part_of_the_code() -> None:
+    assert translate("\ufeffx = 1", 2).text == "x = 1"
+    assert translate("\ufeff%%time\nx = 1\n!ls", 2).text.startswith("\nx = 1\nget_ipython()")
+    with pytest.raises(SourceError, match="Line 2 of the cell is not Python"):
+        translate("\ufeffx = = 1", 2)
+    with pytest.raises(SourceError, match="Line 3 of the cell is not Python"):
+        translate("x = 1\n\ufeffy = 1", 2)
+
+
+@pytest.mark.parametrize("comment", ["# coding: latin-1", "# -*- coding: not_there -*-", "#!/bin/sh\n# coding: utf-16"])
+def test_a_declared_encoding_that_the_cell_is_not_in(comment: str) -> None:
+    with pytest.raises(SourceError, match="declares an encoding"):
+        translate(comment + "\nx = 'é'", 2)
+    assert translate("# coding: utf-8\nx = 'é'", 2).text
+    assert translate("\ufeff# coding: utf-8\nx = 'é'", 2).text
+
+
 def test_lines_stay_where_they_are() -> None:
     body = "a = 1\n!echo a \\\n  b \\\n  c\nb = 2\nc = %env \\\n  HOME\nd = 3\ns = '''\n!no\n'''\n!last"
     text = translate(body, 2).text

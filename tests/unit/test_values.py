@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from kfnb_worker import values
+from kfnb_worker import encoding, values
 from kfnb_worker.encoding import PYTHON
 
 atoms = (
@@ -254,6 +254,39 @@ def test_one_bad_result_does_not_take_the_others_along(tmp_path: Path) -> None:
     assert values.load_results(str(tmp_path)) == ({"a": 1}, saved["errors"])
 
 
+def test_one_result_that_is_too_large_does_not_take_the_others_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoding, "TREE_LIMIT", 1 << 20)
+    fits = ["a" * ((1 << 20) - 4)]
+    namespace = {"array": np.zeros(1 << 20), "fits": fits, "long": [0.1] * (1 << 20), "text": "a" * (1 << 20)}
+    saved = values.save_results(namespace, namespace, str(tmp_path))
+    assert saved["names"] == ["array", "fits"]
+    assert sorted(saved["errors"]) == ["long", "text"]
+    assert "long: it is 4 MiB of text and numbers, and a result can have 1 MiB" in saved["errors"]["long"]
+    assert "make it a numpy array or a tensor" in saved["errors"]["long"]
+    found, errors = values.load_results(str(tmp_path))
+    assert list(found) == ["array", "fits"]
+    assert found["fits"] == fits
+    assert errors == saved["errors"]
+
+
+def test_a_history_of_three_million_floats_comes_back(tmp_path: Path) -> None:
+    history = [n / 7 for n in range(3_000_000)]
+    assert through_out(history, tmp_path) == history
+
+
+def test_an_error_that_says_too_much_is_cut(tmp_path: Path) -> None:
+    class Loud:
+        @property
+        def state_dict(self) -> None:
+            raise ValueError("a" * (values.INDEX_LIMIT + 1))
+
+    saved = values.save_results(["good", "loud"], {"good": 1, "loud": Loud()}, str(tmp_path))
+    assert saved["errors"]["loud"].startswith("loud could not be written: ValueError: aaa")
+    assert values.load_results(str(tmp_path)) == ({"good": 1}, saved["errors"])
+
+
 def test_no_results_yet(tmp_path: Path) -> None:
     assert values.load_results(str(tmp_path)) == ({}, {})
 
@@ -280,7 +313,9 @@ class Evil:
 
 def write(folder: Path, entry: Any, **files: bytes) -> None:
     (folder / "values").mkdir(exist_ok=True)
-    (folder / "values.json").write_text(json.dumps({"v": 1, "values": {"x": entry}}))
+    if isinstance(entry, dict) and "tree" in entry:
+        (folder / "values/0.json").write_text(json.dumps(entry.pop("tree")))
+    index(folder, json.dumps({"v": 1, "values": {"x": entry}}).encode())
     for name, content in files.items():
         (folder / "values" / name.replace("_", ".")[1:]).write_bytes(content)
 
@@ -337,6 +372,11 @@ HOSTILE: dict[str, Callable[[Path, Path], None]] = {
     "a path out of the folder": lambda folder, mark: write(
         folder, {"i": "../../etc/passwd", "tree": {"$": "npy", "k": 0}}
     ),
+    "a negative place": lambda folder, mark: write(folder, {"i": -1, "tree": 1}),
+    "no tree": lambda folder, mark: write(folder, {"i": 0}),
+    "a tree that is not JSON": lambda folder, mark: write(folder, {"i": 0}, _0_json=b"\xff{"),
+    "NaN in a tree": lambda folder, mark: write(folder, {"i": 0}, _0_json=b"[NaN]"),
+    "a deep tree": lambda folder, mark: write(folder, {"i": 0}, _0_json=b"[" * 100_000 + b"]" * 100_000),
     "a path in k": lambda folder, mark: write(folder, {"i": 0, "tree": {"$": "npy", "k": "../../../etc/passwd"}}),
     "a deep nest": lambda folder, mark: index(folder, b'{"values": {"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}"),
     "not JSON": lambda folder, mark: index(folder, b"\xff{"),
@@ -345,6 +385,14 @@ HOSTILE: dict[str, Callable[[Path, Path], None]] = {
     "an unknown tag": lambda folder, mark: write(folder, {"i": 0, "tree": {"$": "exec", "v": "print"}}),
     "an unhashable key": lambda folder, mark: write(folder, {"i": 0, "tree": {"$": "dict", "v": [[[], 1]]}}),
     "an object dtype": lambda folder, mark: write(folder, {"i": 0, "tree": {"$": "scalar", "dtype": "O", "v": 1}}),
+    "a tree of more than is parsed": lambda folder, mark: (
+        write(folder, {"i": 0, "tree": 1}),
+        os.truncate(folder / "values/0.json", values.TREE_LIMIT + 1),
+    )[0],
+    "an index of more than is parsed": lambda folder, mark: (
+        write(folder, {"i": 0, "tree": 1}),
+        os.truncate(folder / "values.json", values.INDEX_LIMIT + 1),
+    )[0],
     "an entry that is no object": lambda folder, mark: write(folder, [1]),
 }
 
