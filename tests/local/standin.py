@@ -15,6 +15,7 @@ from typing import Any
 
 from kfnb.backends.local import rundir
 from kfnb.backends.local.rundir import RunDir
+from tests.records import write_record
 from tests.waiting import wait_for
 
 _PRELUDE = """
@@ -65,7 +66,7 @@ def make_run(
     rundir.write_json(run.plan, plan)
     rundir.write_json(run.secret, {"token": "t", "env": {}})
     rundir.write_atomic(run.reserve, b"x" * rundir.RESERVE_BYTES)
-    rundir.write_json(run.record, {"id": run.id})
+    write_record(run)
     return run
 
 

@@ -21,12 +21,13 @@ from kfnb.decode import StreamDecoder
 from kfnb.errors import NotFound
 from kfnb.events import Batch, Cursor, Failure, Gap, LogLine, Phase, PhaseChanged
 from kfnb_worker import wire
+from tests.records import write_record
 
 
 def make_run(path: Path) -> RunDir:
     path.mkdir(parents=True)
     run = RunDir(path)
-    rundir.write_json(run.record, {"id": run.id, "first_line": 2})
+    write_record(run, first_line=2)
     return run
 
 

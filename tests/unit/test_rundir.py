@@ -149,6 +149,14 @@ def test_removing_leaves_no_half_job(run, home):
     assert list((home / "jobs").iterdir()) == []
 
 
+def test_a_reserve_does_not_take_the_last_of_a_disk(run, monkeypatch):
+    monkeypatch.setattr(rundir, "free", lambda path: rundir.RESERVE_BYTES)
+    with pytest.raises(OSError, match="space") as caught:
+        rundir.write_reserve(run.reserve, rundir.RESERVE_BYTES)
+    assert rundir.is_full(caught.value)
+    assert not run.reserve.exists()
+
+
 FULL = """
 import json, resource, signal, sys
 from pathlib import Path

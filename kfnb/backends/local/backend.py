@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from kfnb.backends.base import JobInfo, Submission
-from kfnb.backends.local import gpus, lost, processes, prune, rundir
+from kfnb.backends.local import gpus, lost, processes, prune, rundir, stored
 from kfnb.backends.local.follow import follow
 from kfnb.backends.local.package import worker_zip
 from kfnb.backends.local.plan import build_plan, build_secret
@@ -35,6 +35,10 @@ _ROOT = str(Path(__file__).resolve().parents[3])
 _SUPERVISOR = (
     "import sys; sys.path.append(sys.argv[1]); from kfnb.backends.local.supervisor import main; main(*sys.argv[2:])"
 )
+
+
+#: Bytes that a job takes or keeps free beside its code and the reserves of its nodes.
+_ROOM = 3 * 2**19
 
 
 class LocalBackend:
@@ -61,11 +65,10 @@ class LocalBackend:
         return await asyncio.to_thread(lambda: _info(rundir.find(id)))
 
     async def record(self, id: str) -> Record:
-        content = await asyncio.to_thread(rundir.find(id).record.read_bytes)
-        return Record.model_validate_json(content)
+        return await asyncio.to_thread(stored.record, rundir.find(id))
 
     async def bundle(self, id: str) -> Bundle:
-        return Bundle.from_bytes(await asyncio.to_thread(rundir.find(id).bundle.read_bytes))
+        return await asyncio.to_thread(stored.bundle, rundir.find(id))
 
     async def events(self, id: str, cursor: Cursor | None = None, *, follow: bool = True) -> AsyncIterator[Batch]:
         async for batch in _follow(rundir.find(id), cursor, to_end=follow):
@@ -112,6 +115,7 @@ def _submit(submission: Submission) -> None:
         if lock is None:
             raise BackendError(f"{run.id} was submitted already.")
         try:
+            _check_room(submission, run)
             _write(submission, run)
             _start(run, lock)
         finally:
@@ -126,6 +130,19 @@ def _submit(submission: Submission) -> None:
     except BaseException:
         rundir.remove(run)
         raise
+
+
+def _check_room(submission: Submission, run: RunDir) -> None:
+    """Refuse a job that would fill the disk before it has begun."""
+    needed = len(submission.bundle.data) + submission.spec.nodes * rundir.NODE_RESERVE_BYTES + _ROOM
+    free = rundir.free(run.path)
+    if free < needed:
+        raise BackendError(
+            f"{run.id} could not be started",
+            f"The disk that holds {home()} has {free / 2**20:.1f} MiB free, and the job needs {needed / 2**20:.1f} MiB "
+            "to begin with.",
+            "Nothing was started. Make room (`kfnb prune` removes old jobs), or set KFNB_HOME to another disk.",
+        )
 
 
 def _write(submission: Submission, run: RunDir) -> None:
@@ -192,14 +209,14 @@ def _list() -> list[JobInfo]:
             infos.append(_info(run))
         except NotFound:  # deleted while we looked
             continue
+        except BackendError as error:
+            infos.append(_unreadable_info(run, error))
     return sorted(infos, key=lambda info: info.created, reverse=True)
 
 
 def _info(run: RunDir) -> JobInfo:
     last = lost.present_phase(run)
-    record, plan = rundir.read_json(run.record), rundir.read_json(run.plan)
-    if record is None or plan is None:
-        raise NotFound(f"There is no job {run.id} on this machine.")
+    record = stored.record(run)
     times = [(entry["phase"], float(entry["t"])) for entry, _ in rundir.read_phases(run)]
     phase = Phase(last["phase"])
     return JobInfo(
@@ -207,15 +224,37 @@ def _info(run: RunDir) -> JobInfo:
         name=run.id.rpartition("-")[0],
         backend=LocalBackend.name,
         phase=phase,
-        reason=str(last["reason"]),
-        created=float(record["created"]),
+        reason=last["reason"],
+        created=record.created,
         started=next((t for name, t in times if name == "Running"), None),
         ended=float(last["t"]) if phase.terminal else None,
-        nodes=int(plan["nodes"]),
-        procs=int(plan["procs"]),
-        gpus=int(plan["local"]["gpus"]["per_node"]),
-        attempt=int(last.get("a", 0)),
-        owner=str(record["owner"]),
+        nodes=record.spec.nodes,
+        procs=record.spec.procs,
+        gpus=record.spec.gpus,
+        attempt=last["a"],
+        owner=record.owner,
+    )
+
+
+def _unreadable_info(run: RunDir, error: BackendError) -> JobInfo:
+    """A job of which too little is known to show it, and which is listed so that it can be stopped and deleted."""
+    phase = Phase(lost.present_phase(run)["phase"])
+    try:
+        written = run.record.stat().st_mtime
+    except OSError:
+        written = 0.0
+    return JobInfo(
+        id=run.id,
+        name=run.id.rpartition("-")[0],
+        backend=LocalBackend.name,
+        phase=Phase.LOST if phase.terminal else phase,
+        reason=f"{error.what} {error.why}",
+        created=written,
+        started=None,
+        ended=written if phase.terminal else None,
+        nodes=0,
+        procs=0,
+        gpus=0,
     )
 
 
@@ -240,7 +279,7 @@ def _delete(run: RunDir) -> None:
     if phase not in rundir.TERMINAL:
         raise BackendError(f"{run.id} is not deleted: it is {phase}.", fix=f"`%kfstop {run.id}` first.")
     deadline = time.monotonic() + 10
-    while (lock := rundir.take_lock(run.lock)) is None:  # its supervisor is on its way out
+    while rundir.is_locked(run.lock):  # its supervisor is on its way out
         if time.monotonic() > deadline:
             raise BackendError(
                 f"{run.id} is not deleted: its supervisor has not left yet.", fix="Try again in a moment."
@@ -248,8 +287,12 @@ def _delete(run: RunDir) -> None:
         time.sleep(0.05)
     try:
         rundir.remove(run)
-    finally:
-        os.close(lock)
+    except FileNotFoundError:  # by another client, just now
+        return
+    except OSError as error:
+        raise BackendError(
+            f"{run.id} is not deleted.", f"{error.strerror or error}: {run.path}", f"See that {home()} can be written."
+        ) from None
 
 
 def _stacks(run: RunDir) -> str:
@@ -259,14 +302,14 @@ def _stacks(run: RunDir) -> str:
     try:
         if where is None or secret is None:
             raise OSError("its ranks are not running")
-        with socket.create_connection((where["host"], where["port"]), timeout=5) as connection:
+        with socket.create_connection((str(where["host"]), int(where["port"])), timeout=5) as connection:
             question = {"op": "stacks", "request": request, "token": secret["token"]}
             connection.sendall(json.dumps(question).encode() + b"\n")
             with connection.makefile("rb") as lines:
                 answer = json.loads(lines.readline(65536) or b"{}")
         if answer.get("ok") is not True:
             raise OSError(str(answer.get("error") or "no answer"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise BackendError(
             f"{run.id} cannot be asked for its stacks",
             f"{error}",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
-from kfnb.backends.local import lost, rundir
+from kfnb.backends.local import lost, rundir, stored
 from kfnb.backends.local.rundir import RunDir
 from kfnb.decode import Position, StreamDecoder, failure_from_record
 from kfnb.errors import NotFound
@@ -29,16 +30,20 @@ async def follow(
 ) -> AsyncGenerator[Batch, None]:
     """The batches after ``cursor``; with ``to_end`` until the job has ended, else up to what there is now.
 
-    A batch is made from about ``chunk`` bytes of log. Raises ``NotFound`` when the job is deleted meanwhile.
+    A batch is made from about ``chunk`` bytes of log. Raises ``NotFound`` when the job is deleted meanwhile, and
+    ``BackendError`` where its record cannot be read.
     """
-    reader = _Reader(run, cursor or {})
-    await asyncio.to_thread(lost.present_phase, run)
+    record = await asyncio.to_thread(stored.record, run)
+    reader = _Reader(run, cursor or {}, record.first_line)
+    present = await asyncio.to_thread(lost.present_phase, run)
     looked, pause = time.monotonic(), _ACTIVE
     while True:
-        if not run.record.exists():
+        if not os.path.exists(run.record):
             raise NotFound(f"{run.id} was deleted.")
         # In this order: once the end is written down, nothing writes to the logs any more.
         events, end = reader.phases()
+        if end is None and not reader.at_end and present["phase"] in rundir.TERMINAL:
+            end = [_changed(present)]  # which could not be written down
         idle = not events
         size = 0
         if events:
@@ -68,7 +73,7 @@ async def follow(
         if not to_end or reader.at_end:
             return
         if time.monotonic() - looked > _LIVENESS:
-            await asyncio.to_thread(lost.present_phase, run)
+            present = await asyncio.to_thread(lost.present_phase, run)
             looked = time.monotonic()
         pause = min(pause * 1.5, _IDLE) if idle else _ACTIVE
         await asyncio.sleep(pause)
@@ -108,13 +113,12 @@ class _Log:
 class _Reader:
     """Where a client stands in a run directory."""
 
-    def __init__(self, run: RunDir, cursor: Cursor) -> None:
+    def __init__(self, run: RunDir, cursor: Cursor, first_line: int) -> None:
         self._run = run
         self._phases = int(cursor.get("phases", 0))
         self._positions: dict[str, Any] = dict(cursor.get("logs", {}))
         self._logs: dict[str, _Log] = {}
-        record = rundir.read_json(run.record) or {}
-        self._first_line = int(record.get("first_line", 1))
+        self._first_line = first_line
         self._end_offset = self._phases
         self._size = -1
         #: Whether the cursor was already behind the job's end.
@@ -162,8 +166,7 @@ class _Reader:
 
 
 def _changed(entry: dict[str, Any], failure: Failure | None = None) -> PhaseChanged:
-    attempt = int(entry.get("a", 0))
-    return PhaseChanged(Phase(entry["phase"]), str(entry["reason"]), float(entry["t"]), attempt, failure)
+    return PhaseChanged(Phase(entry["phase"]), entry["reason"], entry["t"], entry["a"], failure)
 
 
 def _end(entry: dict[str, Any], first_line: int) -> list[JobEvent]:
@@ -171,7 +174,7 @@ def _end(entry: dict[str, Any], first_line: int) -> list[JobEvent]:
     told: dict[str, Any] = entry.get("failure") or {}
     try:
         failure = failure_from_record(told, first_line=first_line)
-    except (ValueError, KeyError, TypeError, AttributeError):  # none, or none that can be read
+    except (ValueError, KeyError, TypeError, OverflowError):  # none, or none that can be read
         return [_changed(entry)]
     changed = _changed(entry, failure)
     return [failure, changed] if told.get("source") == "supervisor" else [changed]

@@ -23,14 +23,17 @@ def present_phase(run: RunDir) -> dict[str, Any]:
         return last
     if alive(run):
         return last or {"t": time.time(), "phase": "Submitting", "reason": "", "a": 0}
-    judge = rundir.take_lock(run.path / "judge.lock")
+    try:
+        judge = rundir.take_lock(run.path / "judge.lock")
+    except OSError:  # a disk that cannot be written to: every client comes to the same judgement
+        return _declare(run, last["a"] if last else 0)
     if judge is None:  # another client is at it
         return last or {"t": time.time(), "phase": "Submitting", "reason": "", "a": 0}
     try:
         last = rundir.last_phase(run)  # it may have ended just before it let go of its lock
         if last is not None and last["phase"] in rundir.TERMINAL:
             return last
-        return _declare(run, int(last["a"]) if last else 0)
+        return _declare(run, last["a"] if last else 0)
     finally:
         os.close(judge)
 
@@ -41,14 +44,14 @@ def alive(run: RunDir) -> bool:
         return False
     who = rundir.read_json(run.supervisor)
     # A fork of the submitting process may have kept the lock's descriptor.
-    return who is None or who.get("host") != socket.gethostname() or _runs(int(who["pid"]))
+    return who is None or who.get("host") != socket.gethostname() or _runs(who.get("pid"))
 
 
-def _runs(pid: int) -> bool:
+def _runs(pid: Any) -> bool:
     """By the pid alone: start times move when the clock is set, and a pid that is used again is rare enough."""
     try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
+        return bool(psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE)
+    except (psutil.Error, ValueError, TypeError, OverflowError):
         return False
 
 
@@ -57,8 +60,8 @@ def _declare(run: RunDir, attempt: int) -> dict[str, Any]:
     why = _why(run, who)
     if who.get("host") == socket.gethostname() and who.get("boot") == processes.boot():
         _sweep(run, who)
-    run.secret.unlink(missing_ok=True)
     try:
+        run.secret.unlink(missing_ok=True)
         entry = rundir.append_phase(run, "Lost", why, attempt=attempt)
         run.free_reserves()
         return entry
@@ -82,7 +85,7 @@ def _why(run: RunDir, who: dict[str, Any]) -> str:
 def tail(run: RunDir) -> str:
     """The last line that the supervisor itself wrote, for a person to read."""
     try:
-        lines = run.log.read_bytes()[-4096:].decode("utf-8", "replace").strip().splitlines()
+        lines = rundir.read_bytes(run.log)[-4096:].decode("utf-8", "replace").strip().splitlines()
     except OSError:
         return ""
     return lines[-1].strip()[:500] if lines else ""
@@ -90,12 +93,13 @@ def tail(run: RunDir) -> str:
 
 def _sweep(run: RunDir, who: dict[str, Any]) -> None:
     """End what is left running. Workers notice by themselves that their supervisor is gone, and get a moment for it."""
-    recorded = list(who.get("workers") or [])
-    for path in run.nodes.glob("*/state.json"):
-        recorded += (rundir.read_json(path) or {}).get("ranks") or []
+    states = [rundir.read_json(path) or {} for path in run.nodes.glob("*/state.json")]
+    told = [who.get("workers"), *(state.get("ranks") for state in states)]
     roots = [
         process
-        for entry in recorded
+        for entries in told
+        if isinstance(entries, list)
+        for entry in entries
         if isinstance(entry, dict) and (process := processes.find(entry.get("pid"), entry.get("started")))
     ]
     deadline = time.monotonic() + _PATIENCE

@@ -46,7 +46,7 @@ def find(pid: Any, started: Any) -> psutil.Process | None:
         process = psutil.Process(int(pid))
         if abs(process.create_time() - float(started)) < 2 and process.status() != psutil.STATUS_ZOMBIE:
             return process
-    except (psutil.Error, TypeError, ValueError):
+    except (psutil.Error, TypeError, ValueError, OverflowError):
         pass
     return None
 

@@ -69,13 +69,19 @@ def remove_expired(*, dry_run: bool = False) -> list[Removal]:
     removals = []
     for run in rundir.jobs():
         ended = _ended(run)
-        ttl = ((rundir.read_json(run.plan) or {}).get("local") or {}).get("ttl")
-        if ended is None or not isinstance(ttl, (int, float)) or now < ended + ttl:
+        ttl = _ttl(run)
+        if ended is None or ttl is None or now < ended + ttl:
             continue
         removal = Removal("job", run.id, rundir.size(run.path), f"its --ttl of {ttl:g} s is over")
         if dry_run or _remove_job(run):
             removals.append(removal)
     return removals
+
+
+def _ttl(run: RunDir) -> float | None:
+    orders = (rundir.read_json(run.plan) or {}).get("local")
+    ttl = orders.get("ttl") if isinstance(orders, dict) else None
+    return ttl if rundir.is_duration(ttl) else None
 
 
 def tidy() -> None:
@@ -116,7 +122,7 @@ def _unended() -> list[RunDir]:
 def _ended(run: RunDir) -> float | None:
     """When the job ended; None while it runs or is not yet known to have ended."""
     last = rundir.last_phase(run)
-    return float(last["t"]) if last is not None and last["phase"] in rundir.TERMINAL else None
+    return last["t"] if last is not None and last["phase"] in rundir.TERMINAL else None
 
 
 def _remove(found: _Candidate) -> bool:

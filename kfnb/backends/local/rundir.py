@@ -8,28 +8,38 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import math
 import os
+import re
 import secrets
 import shutil
+import stat
 import string
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from kfnb.errors import BackendError, NotFound
 from kfnb.home import home
 
 TERMINAL = frozenset({"Succeeded", "Failed", "Stopped", "Lost"})
+PHASES = (*TERMINAL, "Submitting", "Pending", "Queued", "Running", "Restarting", "Stopping")
 
 #: Freed when the disk is full, so that the end of a job can still be written down...
 RESERVE_BYTES = 64 * 1024
 
-#: ...and before that, per node, the last words of its worker: what it kept (256 KiB), and how much it could not.
-NODE_RESERVE_BYTES = 512 * 1024
+#: ...and before that, per node, the last words of its worker: what it kept of its output (a read's worth of it,
+#: framed), and how much it could not.
+NODE_RESERVE_BYTES = 2 * 1024 * 1024
+
+#: What reserves leave alone: a job that takes the last of a disk for its end would not come that far.
+_MARGIN_BYTES = 1024 * 1024
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LETTERS = string.ascii_lowercase + string.digits
+_ID = re.compile(r"[a-z][-a-z0-9]*-[a-z0-9]{5}")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 def open_home() -> Path:
@@ -93,7 +103,7 @@ class RunDir:
         return sorted(
             (int(path.parent.name), int(path.stem), path)
             for path in self.nodes.glob("*/*.log")
-            if path.parent.name.isdigit() and path.stem.isdigit()
+            if _NUMBER.fullmatch(path.parent.name) and _NUMBER.fullmatch(path.stem)
         )
 
 
@@ -111,7 +121,7 @@ def reserve_id(jobs: Path, name: str) -> RunDir:
 def find(id: str) -> RunDir:
     """The job's directory. Raises ``NotFound``, also for one whose submission never came to its end."""
     run = RunDir(home() / "jobs" / id)
-    if os.sep in id or id.startswith(".") or not run.record.is_file():
+    if not _is_job(run):
         raise NotFound(f"There is no job {id} on this machine", fix="`%kfjobs` (or `kfnb jobs`) lists those there are.")
     return run
 
@@ -124,8 +134,12 @@ def jobs() -> Iterator[RunDir]:
         return
     for name in names:
         run = RunDir(home() / "jobs" / name)
-        if not name.startswith(".") and run.record.is_file():
+        if _is_job(run):
             yield run
+
+
+def _is_job(run: RunDir) -> bool:
+    return _ID.fullmatch(run.id) is not None and os.path.isfile(run.record)
 
 
 def remove(run: RunDir) -> None:
@@ -159,9 +173,28 @@ def private(path: str, flags: int) -> int:
 
 
 def write_reserve(path: Path, size: int) -> None:
-    """Take room on the disk, to give it back when there is none left. Raises ``OSError``."""
-    with open(path, "wb", opener=private) as file:
-        file.write(os.urandom(size))  # nothing that a file system would store smaller
+    """Take room on the disk, to give it back when there is none left.
+
+    Raises ``OSError``, having taken none, where it would be the last that the disk has.
+    """
+    if free(path.parent) < size + _MARGIN_BYTES:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    try:
+        with open(path, "wb", opener=private) as file:
+            file.write(os.urandom(size))  # nothing that a file system would store smaller
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def free(path: Path) -> int:
+    """Bytes that this user can still write on the disk of ``path``. Raises ``OSError``."""
+    return shutil.disk_usage(path).free
+
+
+def is_full(error: OSError) -> bool:
+    """Whether it says that there is no room left."""
+    return error.errno in _FULL
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -171,10 +204,30 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object; None where the file is missing or does not hold one."""
     try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        value = json.loads(read_bytes(path))
+    except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def read_bytes(path: Path) -> bytes:
+    """A regular file's content; anything else (a pipe would be waited for) is an ``OSError``."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "It is not a file", str(path))
+    with open(descriptor, "rb") as file:
+        return file.read()
+
+
+def is_time(value: Any) -> TypeGuard[float]:
+    """Whether it is a time in Unix seconds that calendars know."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e11
+
+
+def is_duration(value: Any) -> TypeGuard[float]:
+    """Whether it is a number of seconds."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 # --- phases --------------------------------------------------------------------------------------------------------
@@ -191,7 +244,7 @@ def append_phase(run: RunDir, phase: str, reason: str, *, attempt: int = 0, **mo
     try:
         _append(run.phases, line)
     except OSError as error:
-        if error.errno not in _FULL or phase not in TERMINAL or not run.reserve.exists():
+        if not is_full(error) or phase not in TERMINAL or not run.reserve.exists():
             raise
         run.reserve.unlink()
         _append(run.phases, line)
@@ -212,21 +265,36 @@ def _append(path: Path, line: bytes) -> None:
 
 
 def read_phases(run: RunDir) -> list[tuple[dict[str, Any], int]]:
-    """The phases so far, each with the offset after its line. A torn line is passed over."""
+    """The phases so far, as ``append_phase`` writes them, each with the offset after its line.
+
+    What is torn, or no phase that this version knows, is passed over.
+    """
     try:
-        content = run.phases.read_bytes()
+        content = read_bytes(run.phases)
     except OSError:
         return []
     entries, end = [], 0
     for line in content.splitlines(keepends=True):
         end += len(line)
-        try:
-            entry = json.loads(line) if line.endswith(b"\n") else None
-        except ValueError:
-            continue
-        if isinstance(entry, dict) and isinstance(entry.get("phase"), str):
+        entry = _phase(line) if line.endswith(b"\n") else None
+        if entry is not None:
             entries.append((entry, end))
     return entries
+
+
+def _phase(line: bytes) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(entry, dict) or entry.get("phase") not in PHASES or not is_time(entry.get("t")):
+        return None
+    attempt = entry.get("a")
+    entry["reason"] = str(entry.get("reason") or "")
+    entry["a"] = attempt if isinstance(attempt, int) and 0 <= attempt < 1 << 31 else 0
+    if not isinstance(entry.get("failure"), dict):
+        entry.pop("failure", None)
+    return entry
 
 
 def last_phase(run: RunDir) -> dict[str, Any] | None:
@@ -259,8 +327,8 @@ def take_lock(path: Path, *, shared: bool = False) -> int | None:
 def is_locked(path: Path) -> bool:
     """Whether somebody holds the lock now."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:  # nobody made it, or what lies there is no lock
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
