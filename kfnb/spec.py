@@ -192,6 +192,9 @@ class TrainSpec(BaseModel):
         overlap = sorted({line.partition("=")[0] for line in self.env if "=" in line} & set(self.env_copies))
         if overlap:
             raise ValueError(f"--env gives {', '.join(overlap)} twice: once with a value, once to be copied")
+        for field, value in self:
+            if any("\0" in text for text in (value if isinstance(value, tuple) else (value,)) if isinstance(text, str)):
+                raise ValueError(f"--{option_name(field)} holds a null byte, which no path or variable can")
         return self
 
     @property

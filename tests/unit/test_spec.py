@@ -123,6 +123,12 @@ def test_a_spec_survives_json(
     assert make_spec({"name": name, **spec.changed()}) == spec
 
 
+@pytest.mark.parametrize("given", [{"workspace": "a\0"}, {"env": {"A": "\0"}}, {"args": ("a\0b",)}, {"logdir": "\0"}])
+def test_a_null_byte_is_refused(given: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match="null byte"):
+        make_spec(given)
+
+
 def test_auto_procs_are_the_gpus_of_a_node() -> None:
     assert TrainSpec(gpus=4).procs == 4
     assert TrainSpec().procs == 1
