@@ -24,6 +24,7 @@ from kfnb_worker.ranks import RANK_COMMAND, Rank, Ranks, explain, memory_kills
 from kfnb_worker.relay import Output
 from kfnb_worker.stacks import Stacks
 from kfnb_worker.telemetry import Telemetry
+from kfnb_worker.whose import Whose
 
 #: Exit codes of a worker, by its outcome.
 EXITS = {"succeeded": 0, "failed": 1, "lost": 75, "stopped": 143}
@@ -56,7 +57,7 @@ class Worker:
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         self._loop = Loop()
         self._output = Output(self._loop)
-        self._pids: Dict[int, int] = {}  # of every rank of every attempt: its number
+        self._whose = Whose(plan["job"], self._channel_path)
         self._state = "joining"  # running, restarting, stopping, ended
         self._outcome = ""
         self._told_end = False
@@ -116,7 +117,7 @@ class Worker:
             self._loop,
             self._output,
             self.plan["logdir"],
-            self._rank_of_pid,
+            self._whose.rank_of,
             self._attempt,
             # Nodes on one machine share the logdir: one of them reads what no rank wrote.
             leftovers=self.node == 0 or not self.plan["coordinator"].get("file"),
@@ -124,7 +125,7 @@ class Worker:
         self._channel = channel.Server(self._loop, self._channel_path, self._receive)
         self._stacks = Stacks(self._loop, self._output, os.path.join(self._dir, "stacks"))
         if self.node == 0:
-            self._coordinator = Coordinator(self._loop, self.plan, self._token, self._note, self._elsewhere)
+            self._coordinator = Coordinator(self._loop, self.plan, self._token, self._note, self._whose.elsewhere)
         Forked(self._loop, self._prepare, self._prepared)
 
     def _prepare(self) -> str:
@@ -288,7 +289,7 @@ class Worker:
                 text = "it could not be started with %s: %s" % (command[0], error)
                 self._report(self._make_failure(number, kind="internal", type="OSError", message=text))
                 break
-            self._pids[rank.pid] = number
+            self._whose.add(rank.pid, number)
             self._record_rank(rank, "starting")
         self._set_state("running")
         self._send({"op": "pids", "pids": [rank.pid for rank in self._ranks.all]})
@@ -348,20 +349,6 @@ class Worker:
             self._output.record(failure)
         self._failure = self._failure or failure
         self._send({"op": "failed", "attempt": self._attempt, "failure": failure})
-
-    def _rank_of_pid(self, pid: int) -> Optional[int]:
-        """For event files: a rank of this node, or -1 for one of another node on this machine."""
-        if pid not in self._pids:
-            try:
-                pid = os.getsid(pid)  # a child of a rank
-            except OSError:
-                return None
-        return self._pids.get(pid)
-
-    def _elsewhere(self, pids: List[int]) -> None:
-        """Processes of other nodes' ranks; they may run on this machine."""
-        for pid in pids:
-            self._pids.setdefault(pid, -1)
 
     # --- what the ranks say ----------------------------------------------------------------------------------------
 
@@ -444,6 +431,7 @@ class Worker:
     def _last_words(self) -> None:
         self._channel.drain()
         self._telemetry.finish()
+        self._make_room()
         failure = self._failure if self._outcome in ("failed", "lost") else None
         write_termination(os.path.join(self._dir, "termination.json"), self._outcome, failure)
         self._set_state("ended")
@@ -451,6 +439,11 @@ class Worker:
             self._member.close()
         self._channel.close()
         self._leave(time.monotonic() + LAST_WORD_SECONDS)
+
+    def _make_room(self) -> None:
+        """Give back what was kept of the disk for this node's last words."""
+        with suppress(OSError):
+            os.unlink(os.path.join(self._dir, "reserve"))
 
     def _leave(self, deadline: float) -> None:
         """Node 0 leaves last: the others still have to hear how it ended."""
@@ -468,6 +461,7 @@ class Worker:
         failure = self._make_failure(None, kind="internal", type=type(error).__name__, message=text, traceback=trace)
         self._output.record(failure)
         self._outcome = "failed"
+        self._make_room()
         write_termination(os.path.join(self._dir, "termination.json"), "failed", failure)
         self._state = "ended"
         self._write_state()

@@ -48,6 +48,16 @@ def descendants(roots: Iterable[int]) -> Set[int]:
     return found
 
 
+def environment_of(pid: int) -> Dict[str, str]:
+    """The variables that a living process of this user began with (Linux; elsewhere nothing is known)."""
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as source:
+            pairs = [entry.partition(b"=") for entry in source.read().split(b"\0")]
+    except OSError:
+        return {}
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+
+
 def kill(pids: Iterable[int]) -> None:
     for pid in pids:
         with suppress(OSError):

@@ -32,6 +32,10 @@ ROOM = 14_000  # bytes of a record for tags and points
 POINT = 71  # bytes of the longest point in JSON: 20 digits, two floats of 24, separators
 NAME = 512  # bytes of a tag or a directory; longer ones are cut
 
+#: In place of a rank, for a process whose files are not this worker's to read: a rank of the job that another worker
+#: takes care of (two nodes on one machine share a logdir), and a living process that is not of the job.
+ELSEWHERE, FOREIGN = -1, -2
+
 _STAMP = re.compile(r"tfevents\.(\d{1,12})(?:\.(.*))?$", re.DOTALL)
 
 
@@ -76,7 +80,7 @@ class _File:
 
 
 class _Directory:
-    __slots__ = ("files", "gone", "identity", "listed", "modified", "name", "oldest", "path", "settles")
+    __slots__ = ("files", "gone", "identity", "listed", "modified", "name", "oldest", "path", "settles", "used")
 
     def __init__(self, path: str, name: str, identity: Tuple[int, int]) -> None:
         self.path = path
@@ -87,15 +91,20 @@ class _Directory:
         self.settles = self.listed = 0.0
         self.gone = False
         self.oldest = 0  # the lowest ordinal given to a file from before the job
+        self.used = False  # whether a rank of this job writes here
 
 
 class LogdirTailer:
     """Reads what is new in the event files below ``logdir``; to be made before the ranks are started.
 
+    A logdir may be kept for, or shared with, other jobs. This job's are the files that its own processes make. A file
+    from before the job belongs to it where one of its ranks goes on in the same directory, and is then read first; not
+    so if it was written to since the job began, and so is a running job's.
+
     Args:
         logdir: need not exist yet.
-        rank_of_pid: the global rank of a process, None for one that is no rank's, a negative number for one that
-            another worker takes care of (two nodes on one machine share a logdir): its files are left to that worker.
+        rank_of_pid: the global rank of a process; None for one that has ended and is no known rank: its files are the
+            job's; ``ELSEWHERE`` or ``FOREIGN``.
         attempt: the job's present attempt.
         leftovers: whether to read files that no rank of this worker wrote (older sessions, other programs). False where
             another worker reads the same logdir.
@@ -265,6 +274,8 @@ class LogdirTailer:
             if file.writer.started is not None and file.writer.started < int(self._attempts[0][0]):
                 directory.oldest -= 1
                 file.ordinal = directory.oldest
+            elif not directory.used and file.writer.pid is not None and file.writer.host == os.uname().nodename:
+                directory.used = self._rank_of_pid(file.writer.pid) not in (None, FOREIGN)
         # The points of an attempt replace those of the ones before it, which therefore have to be read first.
         directory.files = sorted([*directory.files, *new], key=_age)
 
@@ -280,11 +291,15 @@ class LogdirTailer:
             if not stat.S_ISREG(status.st_mode) or (seen == file.seen and not reader.stuck):
                 yield 5, []
                 return
+            before = status.st_mtime < self._attempts[0][0]
+            if file.ordinal < 0 and before and not directory.used:  # until a rank goes on in this directory
+                yield 5, []
+                return
             while file.ours:
                 offset = reader.offset
                 points = reader.poll(CHUNK)
                 records: List[Dict[str, Any]] = []
-                if points and self._place(file):
+                if points and self._place(file, before):
                     records = pack(file.attempt, file.rank, directory.name, points)
                 yield 20 + abs(reader.offset - offset) // BYTES_A_STEP, records
                 if reader.bad_data or reader.lost:
@@ -298,15 +313,18 @@ class LogdirTailer:
             self._note(reader.path, "%s cannot be read: %s" % (reader.path, error.strerror))
             yield 5, []
 
-    def _place(self, file: _File) -> bool:
-        """Finds out whose file it is, once its first record is there, and so whether this worker reports it."""
+    def _place(self, file: _File, before: bool) -> bool:
+        """Finds out whose file it is, once its first record is there, and so whether this worker reports it.
+
+        ``before``: nothing was written to it since the job began.
+        """
         created = file.reader.created
+        if file.ordinal < 0 and created < self._attempts[0][0]:
+            file.attempt, file.rank, file.ours = file.ordinal, None, self._leftovers and before
+            return file.ours
         if created == file.placed:
             return file.ours
         file.placed = created
-        if file.ordinal < 0 and created < self._attempts[0][0]:
-            file.attempt, file.rank, file.ours = file.ordinal, None, self._leftovers
-            return file.ours
         attempts = (attempt for began, attempt in reversed(self._attempts) if began <= created)
         file.attempt = next(attempts, self._attempts[0][1])
         host, pid = file.writer.host, file.writer.pid

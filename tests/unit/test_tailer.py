@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from kfnb_worker import tailer as tailing
 from kfnb_worker import wire
-from kfnb_worker.tailer import LogdirTailer, writer_of
+from kfnb_worker.tailer import FOREIGN, LogdirTailer, writer_of
 from tests.unit.eventfiles import event_file, scalar, version
 
 HOST = os.uname().nodename
@@ -151,12 +151,39 @@ def test_files_from_before_the_job_come_first_and_count_down(tmp_path: Path) -> 
     tail = tailer(tmp_path)
     event_file(tmp_path, name(100), [("loss", 1, 1.0, 4.0)], time.time())
     found = flat(drain(tail))
-    assert [each for each in found if each[0] == "."] == [
+    assert found == [
         (".", None, -2, "loss", 1, 2.0),
         (".", None, -1, "loss", 1, 1.0),
         (".", 0, 0, "loss", 1, 4.0),
     ]
-    assert ("old", None, -1, "loss", 1, 3.0) in found
+    # another job's, until a rank of this one goes on there
+    event_file(tmp_path / "old", name(101), [("loss", 2, 2.0, 5.0)], time.time())
+    assert flat(drain(tail)) == [("old", None, -1, "loss", 1, 3.0), ("old", 1, 0, "loss", 2, 5.0)]
+
+
+def test_a_running_jobs_files_are_its_own(tmp_path: Path) -> None:
+    """Two jobs with one logdir: one began before, one begins later, and both go on."""
+    now = time.time()
+    earlier = event_file(tmp_path, name(7, now - 500), [("loss", 1, 1.0, 1.0)], now - 500)
+    tail = LogdirTailer(str(tmp_path), lambda pid: PIDS.get(pid, FOREIGN), lambda: 0)
+    began = tail._attempts[0][0]
+    os.utime(earlier, (began + 1, began + 1))
+    event_file(tmp_path, name(300), [("loss", 1, 1.0, 2.0)], time.time())
+    event_file(tmp_path, name(100), [("loss", 1, 1.0, 3.0)], time.time())
+    assert flat(drain(tail)) == [(".", 0, 0, "loss", 1, 3.0)]
+
+
+def test_a_file_from_before_is_left_alone_once_somebody_writes_to_it(tmp_path: Path) -> None:
+    now = time.time()
+    earlier = event_file(tmp_path, name(7, now - 500), [("loss", 1, 1.0, 1.0)], now - 500)
+    tail = tailer(tmp_path)
+    os.utime(earlier, (now - 400, now - 400))
+    event_file(tmp_path, name(100), [("loss", 2, 1.0, 2.0)], time.time())
+    assert [value for *_, value in flat(drain(tail))] == [1.0, 2.0]
+    with earlier.open("ab") as out:
+        out.write(scalar("loss", 2, 2.0, 3.0))
+    os.utime(earlier, (now + 400, now + 400))
+    assert flat(drain(tail)) == []
 
 
 def test_an_attempt_is_that_in_which_a_file_was_made(tmp_path: Path) -> None:
@@ -187,7 +214,7 @@ def test_a_file_that_takes_the_place_of_an_old_one_is_of_the_job(tmp_path: Path)
     old = name(100, time.time() - 500)
     event_file(tmp_path, old, [("loss", 1, 1.0, 1.0)], time.time() - 500)
     tail = tailer(tmp_path)
-    assert flat(drain(tail)) == [(".", None, -1, "loss", 1, 1.0)]
+    assert flat(drain(tail)) == []
     event_file(tmp_path, old, [("loss", 1, 1.0, 1.0), ("loss", 2, 2.0, 2.0)], time.time())
     assert flat(drain(tail)) == [(".", 0, 0, "loss", 1, 1.0), (".", 0, 0, "loss", 2, 2.0)]
 
