@@ -11,8 +11,6 @@ To a node: start, restart, stop, end, stacks, release (a barrier), leave, beat, 
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import socket
 import time
@@ -20,6 +18,7 @@ from _operator import _compare_digest as compare_digest  # hmac's own, without t
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from kfnb_worker.environment import free_port
+from kfnb_worker.files import write_whole
 from kfnb_worker.loop import READ, Loop, Timer
 from kfnb_worker.member import BEAT_SECONDS, DEAD_SECONDS, Message, Peer
 
@@ -89,10 +88,7 @@ class Coordinator:
         server.listen(512)
         server.setblocking(False)
         if file:
-            temporary = "%s.%d" % (file, os.getpid())
-            with open(temporary, "w") as out:
-                json.dump({"host": host, "port": server.getsockname()[1]}, out)
-            os.replace(temporary, file)
+            write_whole(file, {"host": host, "port": server.getsockname()[1]})
         return server
 
     # --- connections -----------------------------------------------------------------------------------------------

@@ -51,6 +51,21 @@ def read_json(path: str) -> Dict[str, Any]:
 def write_json(path: str, content: Dict[str, Any]) -> None:
     """Whole or not at all; a full disk is no reason to stop."""
     with suppress(OSError):
-        with open(path + ".new", "wb") as out:
+        write_whole(path, content)
+
+
+def write_whole(path: str, content: Dict[str, Any]) -> None:
+    """A 0600 file that is there whole or not at all, and leaves nothing else. Raises ``OSError``."""
+    new = path + ".new"
+    try:
+        with open(new, "wb", opener=_private) as out:
             out.write(wire.dump(content))
-        os.replace(path + ".new", path)
+        os.replace(new, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(new)
+        raise
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -13,7 +13,6 @@ import contextlib
 import fcntl
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -72,6 +71,7 @@ class Supervisor:
         self._said = ("", "")
         self._deadline: float | None = None
         self._signalled = False
+        self._full = False  # whether the disk was seen full at some time
         until = self.orders.get("until")
         self._until = processes.find(*until) if until else None
         self._until_pid = until[0] if until else None
@@ -90,7 +90,8 @@ class Supervisor:
         except (_Stop, _InstallFailed) as ended:
             end = ended.end
         except Exception as error:
-            traceback.print_exc()
+            self._full = self._full or (isinstance(error, OSError) and rundir.is_full(error))
+            _print(traceback.format_exc())
             reason = f"kfnb's own supervisor failed: {type(error).__name__}: {error}"
             trace = traceback.format_exc()
             failure = failure_dict(reason, "internal", type(error).__name__, attempt=self.attempt, traceback=trace)
@@ -239,8 +240,7 @@ class Supervisor:
                     self._say("Stopping", stop.end.reason)
                     workers.terminate()
                     kill_at = time.monotonic() + self.plan["grace"] + _MARGIN
-            if _disk_full(self.run.path):
-                workers.make_room()
+            self._full = self._full or _disk_full(self.run.path)
             if kill_at is None and workers.broken():
                 kill_at = time.monotonic() + _SETTLE
             if kill_at is not None and time.monotonic() > kill_at:
@@ -310,11 +310,12 @@ class Supervisor:
         try:
             rundir.append_phase(self.run, phase, reason, attempt=self.attempt)
         except OSError as error:
-            print(f"could not write down {phase} ({reason}): {error}", file=sys.stderr, flush=True)
+            self._full = self._full or rundir.is_full(error)
+            _print(f"could not write down {phase} ({reason}): {error}")
 
     def _kill(self) -> None:
         for process in processes.kill_all(self.run.path, reap=self.children.reap):
-            print(f"could not kill process {process.pid}", file=sys.stderr, flush=True)
+            _print(f"could not kill process {process.pid}")
 
     def _finish(self, end: End) -> None:
         """The last acts: nothing left running, no secret left on the disk, and the end written down."""
@@ -325,19 +326,16 @@ class Supervisor:
         if end.failure is not None:
             more["failure"] = end.failure
         reason = end.reason
-        if end.phase == "Failed" and _disk_full(self.run.path):
-            reason += f" The disk that holds {self.run.path.parent} is full."
+        if end.phase == "Failed" and (self._full or _disk_full(self.run.path)):
+            stop = "" if reason.endswith((".", "!", "?")) else "."
+            reason += f"{stop} The disk that holds {self.run.path.parent} was full."
         for _ in range(60):
             try:
                 rundir.append_phase(self.run, end.phase, reason, attempt=self.attempt, **more)
                 self.run.free_reserves()
                 return
             except OSError as error:
-                print(
-                    f"could not write down the end, {end.phase} ({reason}): {error}",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                _print(f"could not write down the end, {end.phase} ({reason}): {error}")
                 if not self.run.path.is_dir():
                     return
                 time.sleep(1)
@@ -363,9 +361,15 @@ def _came_up(state: dict[str, Any]) -> bool:
 
 def _disk_full(path: Path) -> bool:
     try:
-        return shutil.disk_usage(path).free < 64 << 10
+        return rundir.free(path) < 64 << 10
     except OSError:
         return False
+
+
+def _print(text: str) -> None:
+    """Into supervisor.log, which may lie on a full disk: nothing that is said there may end the job."""
+    with contextlib.suppress(OSError):
+        os.write(sys.stderr.fileno(), text.encode("utf-8", "replace") + b"\n")
 
 
 def main(run_dir: str, lock: str) -> None:

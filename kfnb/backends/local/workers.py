@@ -7,13 +7,12 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
 
-from kfnb.backends.local import processes, rundir
+from kfnb.backends.local import rundir
 from kfnb.backends.local.processes import Children
 from kfnb.backends.local.rundir import RunDir
 from kfnb.decode import failure_from_record
@@ -22,6 +21,9 @@ from kfnb.failures import explain
 
 #: Exit statuses of a worker (kfnb_worker.launcher); anything else is a worker that did not end as it should.
 SUCCEEDED, FAILED, LOST, STOPPED = 0, 1, 75, 143
+
+#: How much of a log's end is looked at for a worker's own last words.
+_TAIL_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Workers:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for name in ("state.json", "termination.json"):
                 (folder / name).unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # a disk that is full already
+            with contextlib.suppress(OSError):  # a disk that is nearly full: what is left is better used by the job
                 rundir.write_reserve(self._run.node_reserve(node), rundir.NODE_RESERVE_BYTES)
             command = [
                 self._plan["python"],
@@ -108,22 +110,10 @@ class Workers:
             if child.stdin is not None:
                 child.stdin.close()
 
-    def make_room(self) -> None:
-        """On a full disk: give the workers whose ranks have ended the room for their last words."""
-        for node, state in self._states():
-            ranks = state["ranks"]
-            if ranks and not any(processes.find(rank["pid"], rank["started"]) for rank in ranks):
-                self._run.node_reserve(node).unlink(missing_ok=True)
-
     def states(self) -> list[dict[str, Any]]:
         """What each worker last said of itself; nodes that have said nothing yet are left out."""
-        return [state for _, state in self._states()]
-
-    def _states(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        for node in self._processes:
-            state = rundir.read_json(self._run.node(node) / "state.json")
-            if state is not None:
-                yield node, state
+        read = (rundir.read_json(self._run.node(node) / "state.json") for node in self._processes)
+        return [state for state in read if state is not None]
 
     def end(self, attempt: int) -> End:
         """What the exits of all of them mean for the job."""
@@ -151,7 +141,7 @@ class Workers:
         failures = []
         for node in self._processes:
             told = rundir.read_json(self._run.node(node) / "termination.json") or {}
-            with contextlib.suppress(ValueError, KeyError, TypeError):
+            with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError):
                 failures.append((told_failure(told, self._run).time, told))
         return min(failures, key=lambda item: item[0])[1] if failures else None
 
@@ -171,13 +161,34 @@ class Workers:
         return failure
 
     def _last_words(self, node: int) -> str:
-        """The end of what it printed outside its protocol: the traceback of a worker that crashed."""
+        """What it printed outside its protocol in the end: the traceback of a worker that crashed."""
         try:
-            tail = self._run.node_log(node, self._restart).read_bytes()[-4096:].decode("utf-8", "replace")
+            with open(self._run.node_log(node, self._restart), "rb") as file:
+                start = max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES)
+                file.seek(start)
+                tail = file.read()
         except OSError:
             return "."
-        words = [line for line in tail.splitlines() if line.strip() and not line.startswith("[")]
-        return f": {words[-1].strip()[:500]}" if words else "."
+        words = own_words(tail, whole=start == 0)
+        return f": {words[:500]}" if words else "."
+
+
+def own_words(tail: bytes, *, whole: bool) -> str:
+    """The last line of a log's end (``whole``: of all of it) where the worker itself printed it; else nothing.
+
+    Those are lines after the last framed one. A rank's line may be torn at both ends: by where the tail begins, and
+    by a full disk, where only its beginning was written.
+    """
+    lines = tail.split(b"\n")
+    if not whole:
+        del lines[0]
+    last = b""
+    for line in lines:
+        if line.startswith(b"["):
+            last = b""
+        elif line.strip():
+            last = line
+    return last.decode("utf-8", "replace").strip()
 
 
 def failure_dict(
@@ -200,8 +211,8 @@ def failure_dict(
 
 def told_failure(told: dict[str, Any], run: RunDir) -> Failure:
     """A failure as others see it. Raises ``ValueError``, ``KeyError``, ``TypeError`` for what is none."""
-    first_line = (rundir.read_json(run.record) or {}).get("first_line", 1)
-    return failure_from_record(told, first_line=int(first_line))
+    first_line = (rundir.read_json(run.record) or {}).get("first_line")
+    return failure_from_record(told, first_line=first_line if isinstance(first_line, int) else 1)
 
 
 def signal_name(number: int) -> str:
