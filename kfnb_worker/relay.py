@@ -31,6 +31,8 @@ NOT_READ = "nobody read the log"
 MATTERS = frozenset(["hello", "attempt", "rank", "failure", "result", "checkpoint", "end"])
 
 PIPE_BYTES = 1 << 20
+#: The most that is read at once. Framed, and be it all short lines, it is less than what is reserved of a disk for it.
+READ_BYTES = 1 << 18
 #: A pipe that was just read is left alone this long, so that a busy rank costs few wake-ups.
 PAUSE_SECONDS = 0.02
 
@@ -240,7 +242,7 @@ class Pipe:
         if self._first is not None and not self._first.closed and not self._first._held:
             self._first._read()
         got = self._read()
-        if not self.closed and got < self._size // 2 and not self._held:
+        if not self.closed and got < min(READ_BYTES, self._size // 2) and not self._held:
             self._loop.remove(self._fd)
             self._pause = self._loop.after(PAUSE_SECONDS, self._resume)
 
@@ -251,7 +253,7 @@ class Pipe:
 
     def _read(self) -> int:
         try:
-            data = os.read(self._fd, self._size)
+            data = os.read(self._fd, READ_BYTES)
         except BlockingIOError:
             return 0
         except OSError:

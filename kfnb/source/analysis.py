@@ -47,8 +47,8 @@ class Names:
 
     ``free``: used at module scope or below, and not defined here or, at module scope, not by then. ``builtin``: used as
     Python's own, with the line. ``guarded``: the code provides for its absence. ``bound``: defined at module scope.
-    ``inner``: assigned in a function only, with its name. ``modules``: what it imports, with the line. ``stars``:
-    modules of `import *`. ``commands``: texts of `!` commands and magics, with the line. ``dynamic``: it may define
+    ``inner``: assigned in a function only, with its name. ``modules``: what it imports, with the line. ``tried``: those
+    of them whose absence it provides for, or that it may find in a place of its own. ``stars``: modules of `import *`. ``commands``: texts of `!` commands and magics, with the line. ``dynamic``: it may define
     names that nobody can see here.
     """
 
@@ -58,6 +58,7 @@ class Names:
     bound: set[str] = field(default_factory=set)
     inner: dict[str, str] = field(default_factory=dict)
     modules: dict[str, int] = field(default_factory=dict)
+    tried: set[str] = field(default_factory=set)
     stars: dict[str, int] = field(default_factory=dict)
     commands: list[tuple[str, int]] = field(default_factory=list)
     dynamic: bool = False
@@ -75,7 +76,10 @@ class _Scope:
 
 def analyse(tree: ast.Module) -> Names:
     """The names of a module's tree, which must be one that Python compiles."""
-    return _Analyser(tree).names
+    try:
+        return _Analyser(tree).names
+    except RecursionError:  # deeper than can be read here, and Python runs it
+        return Names(dynamic=True)
 
 
 class _Analyser(ast.NodeVisitor):
@@ -87,7 +91,10 @@ class _Analyser(ast.NodeVisitor):
         self.passable = 0  # depth of what a run may pass by
         self.dead = 0  # depth of what no run executes
         self.caught = 0  # depth of `try` bodies that go on after any error,
-        self.guards = 0  # and of those with an `except NameError`
+        self.guards = 0  # of those with an `except NameError`,
+        self.import_guards = 0  # and of those with an `except ImportError`
+        self.needed: set[str] = set()  # modules that are imported outside of these
+        self.extends_path = False
         self.lazy_annotations = _ANNOTATIONS_ARE_LAZY or any(
             isinstance(node, ast.ImportFrom)
             and node.module == "__future__"
@@ -117,6 +124,7 @@ class _Analyser(ast.NodeVisitor):
                 min(use.line, known.line), use.certain or known.certain, caught=use.caught and known.caught
             )
         names.free = dict(sorted(found.items(), key=lambda item: (item[1].line, item[0])))
+        names.tried = set(names.modules) - (set() if self.extends_path else self.needed)
         for scope in self.scopes:
             if scope.kind == "function":
                 for name in scope.bound:
@@ -193,12 +201,16 @@ class _Analyser(ast.NodeVisitor):
     def _guarded(self, kinds: Iterable[ast.expr | None]) -> Iterator[None]:
         """Around what is executed while errors of these kinds are caught; None is all."""
         names = {_last_part(one) if one else "Exception" for kind in kinds for one in _members(kind)}
-        guards, caught = bool(names & {"NameError", "UnboundLocalError"}), bool(names & {"Exception", "BaseException"})
-        self.guards += guards
+        caught = bool(names & {"Exception", "BaseException"})
+        guards = bool(names & {"NameError", "UnboundLocalError"})
+        import_guards = caught or bool(names & {"ImportError", "ModuleNotFoundError"})
         self.caught += caught
+        self.guards += guards
+        self.import_guards += import_guards
         yield
-        self.guards -= guards
         self.caught -= caught
+        self.guards -= guards
+        self.import_guards -= import_guards
 
     def visit_Try(self, node: ast.Try) -> None:
         with self._guarded(handler.type for handler in node.handlers if not _raises_again(handler)):
@@ -301,6 +313,8 @@ class _Analyser(ast.NodeVisitor):
     def _imported(self, module: str, line: int) -> None:
         if not self.dead:
             self.names.modules.setdefault(module, line)
+            if not self.import_guards:
+                self.needed.add(module)
             self.names.dynamic |= module in _NAMESPACE_MODULES or tuple(module.split(".")) in _NAMESPACE_MEMBERS
 
     def visit_Import(self, node: ast.Import) -> None:
@@ -380,6 +394,7 @@ class _Analyser(ast.NodeVisitor):
         self.visit(node.value)
         whose = node.value.id if isinstance(node.value, ast.Name) else ""
         self.names.dynamic |= node.attr in _NAMESPACE_ATTRIBUTES or (whose, node.attr) in _NAMESPACE_MEMBERS
+        self.extends_path |= (whose, node.attr) == ("sys", "path")
         if node.attr in _ENDS and not self.dead:
             self.passable += 1  # and never less again
 

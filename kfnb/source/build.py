@@ -228,7 +228,10 @@ def _requirements(pip: Sequence[str]) -> tuple[str, ...]:
 
 def _only_defines(tree: ast.Module) -> list[str]:
     """The warning for a cell in which nothing does any work."""
-    if not all(map(only_defines, tree.body)):
+    try:
+        if not all(map(only_defines, tree.body)):
+            return []
+    except RecursionError:  # an expression of that depth does work
         return []
     functions = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
     if functions:

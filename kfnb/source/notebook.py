@@ -8,7 +8,6 @@ import inspect
 import linecache
 import re
 import sys
-import textwrap
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,7 +122,7 @@ class Notebook:
         """The source of a function or class that is defined in the notebook. Raises SourceError where there is none."""
         cell, node, lazy = self._locate(name, value)
         first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-        text = textwrap.dedent("".join(cell.lines[first - 1 : node.end_lineno]))
+        text = _dedented(cell.lines[first - 1 : node.end_lineno], first, node)
         if not text.endswith("\n"):
             text += "\n"
         if lazy:
@@ -173,6 +172,20 @@ class Notebook:
         file = getattr(sys.modules.get("__main__"), "__file__", None)
         script = ["".join(linecache.getlines(file))] if file and self.namespace.get("__name__") == "__main__" else []
         return [cell for cell in map(_cell, [*script, *self.history]) if cell]
+
+
+def _dedented(lines: Sequence[str], first: int, node: _Definition) -> str:
+    """The text of a definition without its indentation; the lines inside of its strings are left as they are."""
+    inside = {
+        line
+        for part in ast.walk(node)
+        if isinstance(part, (ast.Constant, ast.JoinedStr))
+        for line in range(part.lineno + 1, (part.end_lineno or part.lineno) + 1)
+    }
+    return "".join(
+        line if number in inside else line[min(node.col_offset, len(line) - len(line.lstrip(" \t\f"))) :]
+        for number, line in enumerate(lines, first)
+    )
 
 
 def is_code(value: object) -> bool:

@@ -232,30 +232,37 @@ class Shipment:
         """Finds local modules that something shipped imports and that are not among `files`."""
         shipped = modules.shipped_names(files)
         imports: dict[str, str] = {}
-        for name, line in self.main.modules.items():
-            imports.setdefault(name, f"line {line + self.first_line - 1}")
+        needed = {name.partition(".")[0] for name in self.value_modules}
+
+        def add(names: Names, of: str, before: int = 0) -> None:
+            for name, line in names.modules.items():
+                imports.setdefault(name, f"line {line + before}{of}")
+            needed.update(name.partition(".")[0] for name in names.modules.keys() - names.tried)
+
+        add(self.main, "", self.first_line - 1)
         for definition in self.definitions.values():
-            for name, line in definition.names.modules.items():
-                imports.setdefault(name, f"line {line} of {definition.name}")
+            add(definition.names, f" of {definition.name}")
         for name in sorted(self.value_modules):
             imports.setdefault(name, "for a value")
         for file, content in files.items():
-            for name, line in _imports_of(file, content).items():
-                imports.setdefault(name, f"line {line} of {file}")
+            add(_names_of(file, content), f" of {file}")
         for name, path in modules.missing(imports, shipped, folders).items():
             text = str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
             place = next(place for full, place in imports.items() if full.partition(".")[0] == name)
             what = "a package beside the notebook" if path.is_dir() else "a file beside the notebook"
-            self.missing[f"module {name}"] = Missing(name, place, what, "module", text)
+            if name in needed:
+                self.missing[f"module {name}"] = Missing(name, place, what, "module", text)
+            else:
+                self.notes.append(f"{name} ({place}) is {what}, and not shipped; --module {text} ships it.")
 
 
-def _imports_of(path: str, content: bytes) -> dict[str, int]:
+def _names_of(path: str, content: bytes) -> Names:
     if not path.endswith(".py"):
-        return {}
+        return Names()
     try:
-        return analyse(parse(importlib.util.decode_source(content))).modules
+        return analyse(parse(importlib.util.decode_source(content)))
     except (SyntaxError, ValueError):
-        return {}
+        return Names()
 
 
 def _public_names(module: str) -> set[str] | None:
@@ -284,7 +291,7 @@ def refusal(missing: Sequence[Missing], where: str, ship: str) -> SourceError:
         fixes.append("define or correct " + ", ".join(item.name for item in by_kind["unknown"]))
     what = "a name" if len(missing) == 1 else f"{len(missing)} names"
     return SourceError(
-        f"{where[0].upper() + where[1:]} uses {what} that the job would not have: {names}.",
+        f"{where.replace('the cell', 'The cell')} uses {what} that the job would not have: {names}.",
         "\n  " + "\n  ".join(lines),
         "\n  " + "\n  ".join(fixes),
     )

@@ -240,9 +240,9 @@ def test_jobs_are_deleted_once_they_have_ended_and_expire():
 
 @pytest.fixture
 def small_disk(home: Path) -> Iterator[None]:
-    """A home on a file system of 3 MiB."""
+    """A home on a file system of 6 MiB."""
     home.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "kfnb-test", str(home)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=6m", "kfnb-test", str(home)]
     if sys.platform != "linux" or os.geteuid() != 0 or subprocess.run(mount, check=False).returncode != 0:
         pytest.skip("a file system can be mounted by root on Linux only")
     yield
@@ -284,9 +284,9 @@ with open(os.path.join(os.environ["KFNB_RESULTS"], "big"), "wb") as file:
 def test_a_disk_too_full_to_start_is_said(home):
     (home / "jobs").mkdir(parents=True)
     with contextlib.suppress(OSError):
-        (home / "big").write_bytes(bytes(4 << 20))
+        (home / "big").write_bytes(bytes(8 << 20))
     with pytest.raises(BackendError, match="could not be started") as caught:
-        start("print(1)\n" + f"x = {'y' * (4 << 20)!r}\n")
+        start("print(1)\n" + f"x = {'y' * (8 << 20)!r}\n")
     assert "room" in caught.value.fix
     assert kfnb.jobs() == []
 

@@ -58,7 +58,8 @@ CASES = [
     ),
     ("if a:\n  b\nb", {"a": (1, CERTAIN), "b": (2, CERTAIN)}),
     (
-        "if False: a\nif 0:\n  b\nelse: c\nwhile not 1: d\ne if True else f\nif t.TYPE_CHECKING: g\nif TYPE_CHECKING: h",
+        "if False: a\nif 0:\n  b\nelse: c\nwhile not 1: d\ne if True else f\n"
+        "if t.TYPE_CHECKING: g\nif TYPE_CHECKING: h",
         {
             "c": (4, MAYBE),
             "e": (6, MAYBE),

@@ -120,6 +120,14 @@ def test_local_imports_that_nobody_ships_are_refused(tmp_path: Path) -> None:
     assert "space (line 4): a package beside the notebook" in refused.value.why
     assert "--module helper.py --module space ships" in refused.value.fix
     assert "data" not in refused.value.what
+    for body in (
+        "try:\n    import helper\nexcept ImportError:\n    helper = None",
+        "try:\n    import helper\nexcept:\n    helper = None",
+        "import sys\nsys.path.insert(0, '/data/code')\nimport helper",
+    ):
+        (note,) = (note for note in cell(body, cwd=tmp_path).notes if "helper" in note)
+        assert note.endswith("is a file beside the notebook, and not shipped; --module helper.py ships it.")
+    assert not any("helper" in note for note in cell("if 0:\n    import helper\nprint(1)", cwd=tmp_path).notes)
     with pytest.raises(SourceError, match=r"deeper \(line 2 of helper\.py\)"):
         cell("import helper", tmp_path, modules=["helper.py"])
     cell("import helper", tmp_path, modules=["helper.py", "deeper.py"])

@@ -198,6 +198,14 @@ def test_classes_keep_decorators_futures_and_bases(notebook: Notebook) -> None:
     assert bundle.shipped_definitions == ("dataclass", "abc", "Base", "Config")
 
 
+def test_an_indented_definition_keeps_its_strings(notebook: Notebook) -> None:
+    notebook.run(
+        'if True:\n    def h(x):\n        """doc\nflush left\n      """\n# a comment\n\n        return (x,\n 1)\n'
+    )
+    (text,) = definitions(notebook.submit("print(h(1))", use=["h"]))
+    assert text == 'def h(x):\n    """doc\nflush left\n      """\n# a comment\n\n    return (x,\n1)\n'
+
+
 def test_a_name_of_the_cell_itself_serves_a_shipped_function(notebook: Notebook) -> None:
     notebook.run("lr = 1\ndef f():\n    return lr\ndef g(x=lr):\n    return x")
     assert definitions(notebook.submit("lr = 2\nprint(f())", use=["f"])) == ["def f():\n    return lr\n"]
@@ -283,5 +291,7 @@ def test_a_function_ships_with_code_unasked_and_data_as_arguments(notebook: Note
     with pytest.raises(SourceError, match="step is both a value for the job and code"):
         function_source(notebook.shell.user_ns["clash"], {"step": 1}, cwd=Path("/"))
     notebook.run("rate = 3\ndef train(lr):\n    return rate")
-    with pytest.raises(SourceError, match=r"rate \(line 2\)[^$]*make rate a parameter of the function"):
+    with pytest.raises(
+        SourceError, match=r"^train uses a name[^$]*rate \(line 2\)[^$]*make rate a parameter of the function"
+    ):
         function_source(notebook.shell.user_ns["train"], {"lr": 0.1}, cwd=Path("/"))

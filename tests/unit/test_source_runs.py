@@ -190,6 +190,9 @@ RUN = [
     "print({1: (n := 1), n: n})",
     "x = [1]\nx[(i := 0)] += i",
     "class A((B := object)): pass\nprint(B)",
+    "x = " + " + ".join(["1"] * 900),
+    "x = ''" + ".strip()" * 600,
+    "x = 1\nif x: pass\n" + "elif x: pass\n" * 600,
 ]
 
 

@@ -385,14 +385,6 @@ HOSTILE: dict[str, Callable[[Path, Path], None]] = {
     "an unknown tag": lambda folder, mark: write(folder, {"i": 0, "tree": {"$": "exec", "v": "print"}}),
     "an unhashable key": lambda folder, mark: write(folder, {"i": 0, "tree": {"$": "dict", "v": [[[], 1]]}}),
     "an object dtype": lambda folder, mark: write(folder, {"i": 0, "tree": {"$": "scalar", "dtype": "O", "v": 1}}),
-    "a tree of more than is parsed": lambda folder, mark: (
-        write(folder, {"i": 0, "tree": 1}),
-        os.truncate(folder / "values/0.json", values.TREE_LIMIT + 1),
-    )[0],
-    "an index of more than is parsed": lambda folder, mark: (
-        write(folder, {"i": 0, "tree": 1}),
-        os.truncate(folder / "values.json", values.INDEX_LIMIT + 1),
-    )[0],
     "an entry that is no object": lambda folder, mark: write(folder, [1]),
 }
 
@@ -407,6 +399,15 @@ def test_hostile_results_are_refused_and_nothing_is_unpickled(tmp_path: Path, ki
     assert found == {}
     assert len(errors) == 1
     assert not mark.exists()
+
+
+@pytest.mark.parametrize(("name", "limit"), [("0.json", encoding.TREE_LIMIT), ("../values.json", values.INDEX_LIMIT)])
+def test_no_more_is_parsed_than_the_limit(tmp_path: Path, name: str, limit: int) -> None:
+    write(tmp_path, {"i": 0, "tree": 1})
+    os.truncate(tmp_path / "values" / name, limit + 1)
+    found, (why,) = values.load_results(str(tmp_path))[0], values.load_results(str(tmp_path))[1].values()
+    assert found == {}
+    assert f"is over {limit >> 20} MiB" in why
 
 
 def test_results_do_not_follow_links_or_wait_for_pipes(tmp_path: Path) -> None:
