@@ -48,8 +48,9 @@ class Names:
     ``free``: used at module scope or below, and not defined here or, at module scope, not by then. ``builtin``: used as
     Python's own, with the line. ``guarded``: the code provides for its absence. ``bound``: defined at module scope.
     ``inner``: assigned in a function only, with its name. ``modules``: what it imports, with the line. ``tried``: those
-    of them whose absence it provides for, or that it may find in a place of its own. ``stars``: modules of `import *`. ``commands``: texts of `!` commands and magics, with the line. ``dynamic``: it may define
-    names that nobody can see here.
+    of them whose absence it provides for, or that it may find in a place of its own. ``stars``: modules of `import *`.
+    ``commands``: texts of `!` commands and magics, with the line. ``dynamic``: it may define names that nobody can see
+    here.
     """
 
     free: dict[str, Use] = field(default_factory=dict)

@@ -58,16 +58,14 @@ CASES = [
     ),
     ("if a:\n  b\nb", {"a": (1, CERTAIN), "b": (2, CERTAIN)}),
     (
-        "if False: a\nif 0:\n  b\nelse: c\nwhile not 1: d\ne if True else f\n"
-        "if t.TYPE_CHECKING: g\nif TYPE_CHECKING: h",
+        "if False: a\nif 0:\n  b\nelse: c\nwhile not 1: d\ne if True else f",
         {
             "c": (4, MAYBE),
             "e": (6, MAYBE),
-            "t": (7, CERTAIN),
-            "TYPE_CHECKING": (8, CERTAIN),
         },
     ),
     ("import sys\na\nif a: sys.exit()\nb", {"a": (2, CERTAIN), "b": (4, MAYBE)}),
+    ("if t.TYPE_CHECKING: g\nif TYPE_CHECKING: h", {"t": (1, CERTAIN), "TYPE_CHECKING": (2, CERTAIN)}),
     ("x: x = 1", {}),
     ("{1: (n := 1), n: 2}\na[(i := 0)] += i", {"a": (2, CERTAIN)}),
     ("class A((B := list)): pass\nB", {}),
