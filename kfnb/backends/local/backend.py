@@ -209,15 +209,14 @@ def _list() -> list[JobInfo]:
             infos.append(_info(run))
         except NotFound:  # deleted while we looked
             continue
+        except BackendError as error:
+            infos.append(_unreadable_info(run, error))
     return sorted(infos, key=lambda info: info.created, reverse=True)
 
 
 def _info(run: RunDir) -> JobInfo:
     last = lost.present_phase(run)
-    try:
-        record = stored.record(run)
-    except BackendError as error:
-        return _unreadable_info(run, error)
+    record = stored.record(run)
     times = [(entry["phase"], float(entry["t"])) for entry, _ in rundir.read_phases(run)]
     phase = Phase(last["phase"])
     return JobInfo(
