@@ -34,6 +34,8 @@ FAILED_GRACE = 2.0
 #: How long a stopped worker waits for the coordinator's word, and node 0 for the others to hear the last one.
 LAST_WORD_SECONDS = 5.0
 FLUSH_SECONDS = 10.0
+#: A disk with less free is full.
+FULL_BYTES = 64 * 1024
 
 Message = Dict[str, Any]
 
@@ -61,6 +63,7 @@ class Worker:
         self._state = "joining"  # running, restarting, stopping, ended
         self._outcome = ""
         self._told_end = False
+        self._full = False  # the disk, when this node ended
         self._why = ""  # the ranks start again
         self._failure: Optional[Message] = None  # of the first failing rank, as far as is known here
         self._held: List[Message] = []  # failures that others may have caused
@@ -167,6 +170,7 @@ class Worker:
             "attempt": self._attempt,
             "state": self._state,
             "why": self._why,
+            "full": self._full,
             "ranks": [{"rank": rank.number, "pid": rank.pid, "started": rank.started} for rank in ranks],
             "t": time.time(),
         }
@@ -441,8 +445,10 @@ class Worker:
         self._leave(time.monotonic() + LAST_WORD_SECONDS)
 
     def _make_room(self) -> None:
-        """Give back what was kept of the disk for this node's last words."""
+        """Give back what was kept of the disk for this node's last words, after a look whether it is full."""
         with suppress(OSError):
+            disk = os.statvfs(self._dir)
+            self._full = disk.f_bavail * disk.f_frsize < FULL_BYTES
             os.unlink(os.path.join(self._dir, "reserve"))
 
     def _leave(self, deadline: float) -> None:

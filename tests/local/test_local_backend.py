@@ -278,6 +278,7 @@ with open(os.path.join(os.environ["KFNB_RESULTS"], "big"), "wb") as file:
         job.wait(timeout=120)
     assert caught.value.failure.type == "OSError"
     assert job.phase is Phase.FAILED
+    assert "was full" in job.info.reason
 
 
 @pytest.mark.usefixtures("small_disk")

@@ -247,6 +247,7 @@ class Supervisor:
                 self._kill()
         if asked is None:
             self._follow(workers.states())  # ranks may have come and gone between two looks
+        self._full = self._full or any(state.get("full") is True for state in workers.states())
         end = workers.end(self.attempt)
         if asked is not None and end.phase != "Succeeded":
             return End(asked.end.phase, asked.end.reason, None, end.exits)
