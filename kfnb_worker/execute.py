@@ -12,12 +12,14 @@ import importlib.util
 import inspect
 import json
 import os
+import re
 import sys
 import traceback
 import types
 from importlib.machinery import ModuleSpec
 from typing import Any, Dict, List, Optional, Sequence
 
+_UNDEFINED = re.compile(r"NameError: name '(\w+)' is not defined")
 HERE = os.path.dirname(os.path.abspath(__file__))
 MESSAGE_LIMIT = 4096  # characters of a failure's message and
 TRACEBACK_LIMIT = 65536  # of its traceback that are told
@@ -115,12 +117,24 @@ def failure(exc: BaseException) -> Dict[str, Any]:
         message = str(exc)
     except Exception:
         message = "<the message could not be made>"
+    text = "".join(told.format())
     return {
         "type": name,
         "message": _clip(message, MESSAGE_LIMIT),
-        "traceback": _clip("".join(told.format()), TRACEBACK_LIMIT),
+        "traceback": _clip(text, TRACEBACK_LIMIT) + _why_a_child_lacks(text),
         "line": _line(exc, main),
     }
+
+
+def _why_a_child_lacks(text: str) -> str:
+    """The reason of a ``NameError`` that a spawned child passed on, for a name that the cell itself has."""
+    missing = sorted(set(_UNDEFINED.findall(text)) & set(main_globals()))
+    if not missing:
+        return ""
+    return (
+        "\n%s: the cell has it, and a spawned child does not: of the cell it runs the imports, functions, classes and "
+        "assignments of literals alone. Make it in the function or class that uses it, or pass it in.\n"
+    ) % ", ".join(missing)
 
 
 def _cut(tb: Optional[types.TracebackType], main: Optional[str]) -> Optional[types.TracebackType]:

@@ -111,7 +111,8 @@ def _files(root: Path, entry: str, notes: list[str]) -> Iterator[tuple[str, Path
 
 
 def _is_excluded(path: Path) -> bool:
-    return any(fnmatch.fnmatchcase(path.name, pattern) for pattern in EXCLUDED) or (path / "pyvenv.cfg").exists()
+    # os.path: a directory that cannot be entered is no error, and has nothing to ship
+    return any(fnmatch.fnmatchcase(path.name, pattern) for pattern in EXCLUDED) or os.path.exists(path / "pyvenv.cfg")
 
 
 def _too_large(sizes: Mapping[str, int]) -> SourceError:

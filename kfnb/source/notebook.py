@@ -163,8 +163,8 @@ class Notebook:
             )
         raise SourceError(
             f"The source of {name} is not in the notebook's history.",
-            f"It is {a(describe(value))}.",
-            "Run the cell that defines it again, or define it in this cell.",
+            f"It is {a(describe(value))}, and only what a cell defines by def or class can be shipped.",
+            "Run the cell that defines it again; what a call makes (namedtuple, Enum, TypeVar) has to be in this cell.",
         )
 
     @cached_property

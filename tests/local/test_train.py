@@ -497,3 +497,27 @@ print("done")
 """
     job = kfnb.train(code, framework="python")
     assert [line.text for line in job.logs()] == ["done"]
+
+
+LOADS = """
+import torch.utils.data as data
+class Rows(data.Dataset):
+    def __len__(self): return 4
+    def __getitem__(self, i): return SIZE + i
+list(data.DataLoader(Rows(), num_workers=1, multiprocessing_context="spawn"))
+"""
+MAPS = """
+import multiprocessing
+def work(i): return SIZE + i
+with multiprocessing.get_context("spawn").Pool(1) as pool:
+    pool.map(work, [1])
+"""
+
+
+@pytest.mark.parametrize("use", [LOADS, MAPS], ids=["DataLoader", "Pool"])
+def test_a_spawned_child_without_a_name_of_the_cell_says_why(use: str) -> None:
+    job = detached("SIZE = int('8')\n" + use, framework="python")
+    with pytest.raises(JobFailed) as caught:
+        job.wait(timeout=120)
+    assert "NameError: name 'SIZE' is not defined" in caught.value.failure.traceback
+    assert "SIZE: the cell has it, and a spawned child does not" in caught.value.failure.traceback
