@@ -125,4 +125,24 @@ def start() -> None:
     client = channel.channel()
     if client is not None:
         client.flush()
+    if code != 0 or signals.asked():
+        _end(code)
     sys.exit(code)
+
+
+def _end(code: int) -> None:
+    """End as Python does, but for the teardown of modules.
+
+    In a process group that others have left torch aborts there, and would bury the reason under a dump of its threads.
+    """
+    import atexit
+    import threading
+
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)

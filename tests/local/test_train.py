@@ -104,6 +104,7 @@ time.sleep(600)
     assert 'File "main.py", line 5' in shown
     assert 'raise ValueError("the data is bad")' in shown
     assert "kfnb_worker" not in shown
+    assert not any("terminate called" in line.text or "Fatal Python" in line.text for line in job.logs())
     assert_nothing_runs(job.id)
 
 
@@ -521,3 +522,21 @@ def test_a_spawned_child_without_a_name_of_the_cell_says_why(use: str) -> None:
         job.wait(timeout=120)
     assert "NameError: name 'SIZE' is not defined" in caught.value.failure.traceback
     assert "SIZE: the cell has it, and a spawned child does not" in caught.value.failure.traceback
+
+
+def test_what_a_rank_leaves_to_its_end_is_done_when_it_fails() -> None:
+    code = """
+import atexit, threading, time
+gate = threading.Event()
+def save():
+    gate.wait()
+    print("saved by a thread", flush=True)
+threading.Thread(target=save).start()
+atexit.register(lambda: print("at exit", end=""))
+threading.Timer(0.2, gate.set).start()
+raise ValueError("bad")
+"""
+    job = detached(code, framework="python")
+    with pytest.raises(JobFailed, match="ValueError: bad"):
+        job.wait(timeout=60)
+    assert [line.text for line in job.logs() if line.stream == "stdout"] == ["saved by a thread", "at exit"]
