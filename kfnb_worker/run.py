@@ -120,29 +120,32 @@ def _save_results() -> None:
 
 
 def start() -> None:
-    """Run, and end this process."""
-    code = main()
-    client = channel.channel()
-    if client is not None:
-        client.flush()
-    if code != 0 or signals.asked():
-        _end(code)
-    sys.exit(code)
+    """Run, and end this process.
 
-
-def _end(code: int) -> None:
-    """End as Python does, but for the teardown of modules.
-
-    In a process group that others have left torch aborts there, and would bury the reason under a dump of its threads.
+    As Python does it, but for the teardown of modules: torch's native threads abort there now and then, whether its
+    process group was left or not, and would turn a success into a failure, or bury the reason of one.
     """
     import atexit
     import threading
 
+    code = main()
     for thread in threading.enumerate():
         if thread is not threading.main_thread() and not thread.daemon:
             thread.join()
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
+    _flush_files()
+    client = channel.channel()
+    if client is not None:
+        client.flush()
     os._exit(code)
+
+
+def _flush_files() -> None:
+    """Files that are still open keep what was written to them, as they do where a teardown closes them."""
+    import gc
+
+    for layer in (io.TextIOBase, io.BufferedIOBase):  # text goes into a buffer, and that into the file
+        for file in gc.get_objects():
+            if isinstance(file, layer):
+                with suppress(Exception):
+                    file.flush()

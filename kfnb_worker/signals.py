@@ -43,11 +43,6 @@ def ignore() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def asked() -> bool:
-    """Whether this process was asked to stop."""
-    return _asked
-
-
 def stopping() -> bool:
     """Whether to leave now. From the first call on, SIGTERM only changes what this returns."""
     global _calls, _first_call, _told, _told_calls
