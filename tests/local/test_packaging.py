@@ -54,7 +54,18 @@ def test_wheel_of_a_clean_checkout(tmp_path: Path) -> None:
     assert {source.relative_to(checkout).as_posix() for source in sources} <= set(names)
     assert not [n for n in names if n.startswith(("kfnb/labextension/", "tests/", "node_modules/"))]
 
-    run(sys.executable, "-m", "pip", "install", "--no-deps", "--prefix", prefix, wheel, cwd=tmp_path)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--no-deps",
+        "--ignore-installed",
+        "--prefix",
+        prefix,
+        wheel,
+        cwd=tmp_path,
+    )
     jupyter = prefix / "share/jupyter"
     listed = run(sys.executable, "-m", "jupyter", "labextension", "list", cwd=tmp_path, JUPYTER_PATH=str(jupyter))
     plain = re.sub(r"\x1b\[\d*m", "", listed)
