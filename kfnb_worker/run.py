@@ -33,12 +33,10 @@ def main() -> int:
     try:
         execute.run(os.environ["KFNB_CODE"], sys.argv[1:])
         _save_results()
-        _leave_process_group()
     except SystemExit as stop:
         code = _exit_code(stop)
         if code == 0:
             _save_results()
-            _leave_process_group()
     except BaseException as error:
         signals.ignore()  # the worker ends the others now, and this rank may finish its words
         _send({**execute.failure(error), "e": "failure"})
@@ -97,13 +95,6 @@ def _print(error: BaseException) -> None:
     except BaseException:
         sys.__excepthook__(type(error), error, trace)
     sys.stderr.flush()
-
-
-def _leave_process_group() -> None:
-    """What a cell that succeeded left open: torch aborts now and then where an interpreter ends in a process group."""
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        distributed.destroy_process_group()
 
 
 def _save_results() -> None:
