@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kfnb import portal
 from kfnb.errors import BackendError, JobFailed, JobLost, JobStopped, KfnbError, UsageError
-from kfnb.events import Batch, Cursor, Failure, LogLine, Phase, PhaseChanged, Points, Stacks
+from kfnb.events import Batch, Cursor, Failure, JobEvent, LogLine, Phase, PhaseChanged, Points, Stacks
 from kfnb.failures import OUT_ADVICE, Failures, advice, cell_stacks, explain
 from kfnb.series import SeriesStore
 
@@ -135,6 +135,10 @@ class Job:
 
     def astream(self, cursor: Cursor | None = None, *, follow: bool = True) -> AsyncIterator[Batch]:
         return self._backend.events(self.id, cursor, follow=follow)
+
+    async def arecent(self) -> list[JobEvent]:
+        """The newest part of a long log, to show while ``astream`` is read; nothing of a short one."""
+        return await self._backend.recent(self.id)
 
     async def ainfo(self) -> JobInfo:
         return await self._backend.get(self.id)

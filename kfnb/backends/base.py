@@ -7,12 +7,13 @@ line are independent clients of the same jobs. To write one, implement ``JobBack
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from kfnb.events import Batch, Cursor, Phase
+from kfnb.events import Batch, Cursor, JobEvent, Phase
 from kfnb.record import Record
 from kfnb.source import Bundle
 from kfnb.spec import TrainSpec
@@ -105,6 +106,14 @@ class JobBackend(Protocol):
         """The job's stream from ``cursor`` (None: its beginning), each event once, over any number of calls.
 
         With ``follow`` it ends when the job has ended and everything was read; without, at what there is now.
+        """
+        ...
+
+    async def recent(self, id: str) -> builtins.list[JobEvent]:
+        """The newest part of a job whose log is long, to show at once while ``events`` is read from the beginning.
+
+        Its phases, the last lines of every node, and every series from its first point to its last, thinned. Nothing
+        of a job that is soon read as a whole. What is left out is no ``Gap``.
         """
         ...
 

@@ -21,9 +21,10 @@ from kfnb.backends.local import gpus, lost, processes, prune, rundir, stored
 from kfnb.backends.local.follow import follow
 from kfnb.backends.local.package import worker_zip
 from kfnb.backends.local.plan import build_plan, build_secret
+from kfnb.backends.local.recent import recent
 from kfnb.backends.local.rundir import RunDir
 from kfnb.errors import BackendError, NotFound
-from kfnb.events import Batch, Cursor, Phase
+from kfnb.events import Batch, Cursor, JobEvent, Phase
 from kfnb.home import home
 from kfnb.record import Record
 from kfnb.source import Bundle
@@ -73,6 +74,9 @@ class LocalBackend:
     async def events(self, id: str, cursor: Cursor | None = None, *, follow: bool = True) -> AsyncIterator[Batch]:
         async for batch in _follow(rundir.find(id), cursor, to_end=follow):
             yield batch
+
+    async def recent(self, id: str) -> builtins.list[JobEvent]:
+        return await asyncio.to_thread(recent, rundir.find(id))
 
     async def stop(self, id: str) -> None:
         await asyncio.to_thread(_stop, rundir.find(id))

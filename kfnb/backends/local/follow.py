@@ -43,7 +43,7 @@ async def follow(
         # In this order: once the end is written down, nothing writes to the logs any more.
         events, end = reader.phases()
         if end is None and not reader.at_end and present["phase"] in rundir.TERMINAL:
-            end = [_changed(present)]  # which could not be written down
+            end = [changed(present)]  # which could not be written down
         idle = not events
         size = 0
         if events:
@@ -141,9 +141,9 @@ class _Reader:
                 continue
             if terminal:
                 self._end_offset = offset
-                return events, _end(entry, self._first_line)
+                return events, ending(entry, self._first_line)
             self._phases = offset
-            events.append(_changed(entry))
+            events.append(changed(entry))
         return events, None
 
     def logs(self) -> list[_Log]:
@@ -165,16 +165,17 @@ class _Reader:
         return self.cursor()
 
 
-def _changed(entry: dict[str, Any], failure: Failure | None = None) -> PhaseChanged:
+def changed(entry: dict[str, Any], failure: Failure | None = None) -> PhaseChanged:
+    """A phase as ``rundir.read_phases`` gives it, as an event."""
     return PhaseChanged(Phase(entry["phase"]), entry["reason"], entry["t"], entry["a"], failure)
 
 
-def _end(entry: dict[str, Any], first_line: int) -> list[JobEvent]:
+def ending(entry: dict[str, Any], first_line: int) -> list[JobEvent]:
     """The terminal phase, after the failure behind it where that is in no log."""
     told: dict[str, Any] = entry.get("failure") or {}
     try:
         failure = failure_from_record(told, first_line=first_line)
     except (ValueError, KeyError, TypeError, OverflowError):  # none, or none that can be read
-        return [_changed(entry)]
-    changed = _changed(entry, failure)
-    return [failure, changed] if told.get("source") == "supervisor" else [changed]
+        return [changed(entry)]
+    event = changed(entry, failure)
+    return [failure, event] if told.get("source") == "supervisor" else [event]
