@@ -2,10 +2,12 @@
 
 Styles are inline and colours are of middle brightness, so that it reads on light and dark pages, in a saved notebook
 with no kernel, and where a page strips style sheets. Log text is untrusted: it only ever becomes text, with a colour.
+The one image is the picture of the scalars, as data in the page.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Sequence
 from html import escape
 
@@ -50,11 +52,14 @@ def render(
     tail: int = 30,
     budget: int = 20_000,
     footer: Sequence[Line] = (),
+    picture: bytes | None = None,
 ) -> str:
-    """As ``text.render``, as HTML."""
+    """As ``text.render``, as HTML; ``picture`` is a PNG of ``kfnb.views.picture``."""
     border = _PHASES.get(state.phase, GREY)
     parts = [f'<div style="border-left:3px solid {border};padding:0.2em 0.8em">']
     parts += map(sentence, words.sentences(state, title, now))
+    if picture is not None:
+        parts.append(image(picture, words.scalars_text(state)))
     if state.lines or state.transient:
         log = "\n".join(_log(words.excerpt(state, head=head, tail=tail, budget=budget)))
         summary = f"Log: {words.plural(state.lines, 'line')}"
@@ -69,6 +74,14 @@ def render(
 def sentence(line: Line) -> str:
     style = _STYLES.get(line.kind, "")
     return f'<div style="{style}"><bdi>{escape(line.text)}</bdi></div>'
+
+
+def image(png: bytes, alt: str) -> str:
+    """The PNG as data in the page, at half its pixels, so that it is sharp on fine screens."""
+    width = int.from_bytes(png[16:20], "big") // 2
+    style = f"max-width:100%;width:{width}px;display:block;margin:0.5em 0"
+    data = base64.b64encode(png).decode()
+    return f'<img src="data:image/png;base64,{data}" alt="{escape(alt)}" style="{style}">'
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
