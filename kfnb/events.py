@@ -233,7 +233,11 @@ JobEvent = (
 
 @dataclass(frozen=True)
 class Batch:
-    """Events in the order they became known, and the cursor that resumes right after them."""
+    """Events in the order they became known, and the cursor that resumes right after them.
+
+    ``read`` is how much of what there was then has been read with them, 0 to 1.
+    """
 
     events: list[JobEvent] = field(default_factory=list)
     cursor: Cursor = field(default_factory=dict)
+    read: float = 1.0

@@ -44,12 +44,12 @@ async def follow(
         events, end = reader.phases()
         if end is None and not reader.at_end and present["phase"] in rundir.TERMINAL:
             end = [changed(present)]  # which could not be written down
+        logs = reader.logs()
         idle = not events
         size = 0
         if events:
-            yield Batch(events, reader.cursor())
+            yield Batch(events, reader.cursor(), reader.read())
         events = []
-        logs = reader.logs()
         while logs:
             for log in list(logs):  # a chunk of each in turn, so that a replay mixes the nodes as they were
                 content = log.read(chunk)
@@ -60,7 +60,7 @@ async def follow(
                 events += log.decoder.feed(content)
                 size += len(content)
                 if size >= chunk:
-                    yield Batch(events, reader.cursor())
+                    yield Batch(events, reader.cursor(), reader.read())
                     events, size = [], 0
                     await asyncio.sleep(0)  # others on this loop get their turn
         if end is not None:
@@ -86,17 +86,32 @@ class _Log:
         self._path = path
         self._offset = decoder.position.offset
         self._torn = False
+        #: Bytes that there were at the last look.
+        self.size = 0
         self.decoder = decoder
+
+    @property
+    def left(self) -> int:
+        """Bytes of these that are still to be read."""
+        return max(self.size - self._offset, 0)
+
+    def look(self) -> None:
+        try:
+            self.size = self._path.stat().st_size
+        except OSError:
+            self.size = self._offset
 
     def read(self, most: int) -> bytes:
         """The next bytes, at most so many; empty where there are none now."""
+        self.look()
+        if not self.left:
+            return b""
         try:
-            if self._path.stat().st_size <= self._offset:
-                return b""
             with open(self._path, "rb", buffering=0) as file:
                 file.seek(self._offset)
                 content = file.read(most)
         except OSError:
+            self.size = self._offset  # nothing of it can be read
             return b""
         self._offset += len(content)
         self._torn = not content.endswith(b"\n")
@@ -152,8 +167,15 @@ class _Reader:
             if key not in self._logs:
                 given = self._positions.get(key)
                 position = Position.from_json(given) if given else None
-                self._logs[key] = _Log(path, StreamDecoder(node, restart, position, first_line=self._first_line))
+                log = _Log(path, StreamDecoder(node, restart, position, first_line=self._first_line))
+                log.look()
+                self._logs[key] = log
         return list(self._logs.values())
+
+    def read(self) -> float:
+        """How much of the logs has been read."""
+        size = sum(log.size for log in self._logs.values())
+        return 1.0 - sum(log.left for log in self._logs.values()) / size if size else 1.0
 
     def cursor(self) -> Cursor:
         for key, log in self._logs.items():
