@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from kfnb.events import (
@@ -33,6 +34,7 @@ from kfnb_worker import wire
 LINE_LIMIT = 1 << 20
 
 _LINE = re.compile(wire.LINE, re.DOTALL)
+_new_line = partial(tuple.__new__, LogLine)  # what LogLine(...) comes to, in half the time
 _STREAMS = {b":": "stdout", b"!": "stderr", b"~": "stdout"}
 
 
@@ -114,52 +116,54 @@ class StreamDecoder:
         events: list[JobEvent] = []
         lines = (self._tail + data).split(b"\n")
         self._tail = lines.pop()
-        match_line, node, restart = _LINE.fullmatch, self.node, self.restart
+        match_line, append, pieces = _LINE.fullmatch, events.append, self._pieces
+        node, restart, skip = self.node, self.restart, self._skip_sequence
+        offset, expected, seconds = self._offset, self._sequence, self._time
         for line in lines:
-            start = self._offset
-            self._offset = start + len(line) + 1
+            start = offset
+            offset += len(line) + 1
             match = match_line(line)
             if match is None:
                 if line and start >= self._skip_end:
-                    events.append(self._line(b"n", b"!", -1, line))
+                    append(self._line(b"n", b"!", -1, line))
                 continue
             who, separator, digits, more, payload = match.groups()
             sequence = int(digits)
-            missing = sequence - self._sequence
-            self._sequence = max(sequence + 1, self._sequence)
-            if missing > 0 and b'"e":"lost"' not in payload[:12]:
-                events.append(Gap(node, missing, "they are missing in the log", self._time))
-            key = (who, separator)
-            if more or key in self._pieces:
-                pieces = self._pieces.setdefault(key, _Pieces(start))
-                pieces.add(payload)
-                if more:
+            if sequence == expected:
+                expected += 1
+            elif sequence > expected:
+                if b'"e":"lost"' not in payload[:12]:
+                    append(Gap(node, sequence - expected, "they are missing in the log", seconds))
+                expected = sequence + 1
+            if more or pieces:
+                payload = self._joined((who, separator), start, more, payload)
+                if payload is None:
                     continue
-                del self._pieces[key]
-                payload = b"".join(pieces.parts)
-                if pieces.cut:
-                    payload += b" ... (%d more bytes are in the log)" % pieces.cut
             if who == b"kfnb":
                 decoded = self._record(payload)
-                if sequence >= self._skip_sequence:
+                seconds = self._time
+                if sequence >= skip:
                     events += decoded
-            elif sequence >= self._skip_sequence:
+            elif sequence >= skip:
                 if separator == b":" and who != b"n":  # the hot path: most lines of most jobs
-                    events.append(
-                        LogLine(
-                            node,
-                            int(who),
-                            sequence,
-                            payload.decode("utf-8", "replace"),
-                            self._time,
-                            "stdout",
-                            False,
-                            restart,
-                        )
-                    )
+                    text = payload.decode("utf-8", "replace")
+                    append(_new_line((node, int(who), sequence, text, seconds, "stdout", False, restart)))
                 else:
-                    events.append(self._line(who, separator, sequence, payload))
+                    append(self._line(who, separator, sequence, payload))
+        self._offset, self._sequence = offset, expected
         return events
+
+    def _joined(self, key: tuple[bytes, bytes], start: int, more: bytes, payload: bytes) -> bytes | None:
+        """The payload of a line, with the pieces that came before; None while the rest is to come."""
+        if not more and key not in self._pieces:
+            return payload
+        pieces = self._pieces.setdefault(key, _Pieces(start))
+        pieces.add(payload)
+        if more:
+            return None
+        del self._pieces[key]
+        whole = b"".join(pieces.parts)
+        return whole + b" ... (%d more bytes are in the log)" % pieces.cut if pieces.cut else whole
 
     def _line(self, who: bytes, separator: bytes, sequence: int, payload: bytes) -> LogLine:
         return LogLine(
@@ -293,6 +297,8 @@ def _columns(columns: list[list[Any]]) -> tuple[list[int], list[float], list[flo
     steps, walls, values = columns
     if not len(steps) == len(walls) == len(values):
         raise ValueError("columns of a series differ in length")
-    if not all(-(1 << 63) <= step < 1 << 63 for step in steps):
+    if set(map(type, steps)) != {int}:
+        steps = list(map(int, steps))
+    if steps and not -(1 << 63) <= min(steps) <= max(steps) < 1 << 63:
         raise ValueError("a step does not fit into 64 bits")
-    return [int(step) for step in steps], [float(wall) for wall in walls], wire.unpack_floats(values)
+    return steps, list(map(float, walls)), wire.unpack_floats(values)

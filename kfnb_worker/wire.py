@@ -28,7 +28,7 @@ PIECE = 8 * 1024
 STDOUT, STDERR, TRANSIENT = b":", b"!", b"~"
 
 #: One line of a node's log, without its newline: (who, separator, sequence, "+" or "", payload).
-LINE = rb"\[(\d+|n|kfnb)([:!~])(\d+)(\+?)\] ?(.*)"
+LINE = rb"\[(\d{1,9}|n|kfnb)([:!~])(\d{1,18})(\+?)\] ?(.*)"
 
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -71,6 +71,8 @@ def pack_floats(values: Sequence[float]) -> List[Union[float, str]]:
 
 def unpack_floats(values: Sequence[Union[float, str]]) -> List[float]:
     """The reverse of ``pack_floats``. Raises ``ValueError`` for anything that is no number."""
+    if set(map(type, values)) == {float}:  # nearly always
+        return list(values)  # type: ignore[arg-type]
     unpacked = []
     for value in values:
         if isinstance(value, str):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -127,6 +128,14 @@ def test_a_line_that_no_worker_framed_is_the_nodes_own() -> None:
     (line,) = decode(b"python3: can't open file 'worker.zip'\n")
     assert isinstance(line, LogLine)
     assert (line.rank, line.stream) == (None, "stderr")
+
+
+@pytest.mark.parametrize("head", [b"[0:%b]", b"[%b:0]", b"[kfnb:%b]"])
+def test_numbers_that_no_worker_counts_to_are_no_frame(head: bytes) -> None:
+    log = head % (b"9" * 5000) + b" x"
+    (line,) = decode(log + b"\n")
+    assert isinstance(line, LogLine)
+    assert (line.rank, line.text) == (None, log.decode())
 
 
 def test_records_become_events_with_their_time() -> None:
