@@ -6,6 +6,7 @@ The log's content is untrusted: it is parsed defensively, bounded, and only ever
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable
@@ -180,7 +181,7 @@ class StreamDecoder:
     def _record(self, payload: bytes) -> list[JobEvent]:
         try:
             record = json.loads(payload)
-            self._time = float(record.get("t", self._time))
+            self._time = _time(record.get("t", self._time))
             make = self._records.get(record["e"])
             return make(record) if make else []
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
@@ -239,14 +240,19 @@ class StreamDecoder:
         ]
 
     def _progress(self, record: dict[str, Any]) -> list[JobEvent]:
-        total = record.get("total")
+        done, total = float(record["done"]), record.get("total")
+        total = None if total is None else float(total)
+        if not math.isfinite(done) or not math.isfinite(total or 0.0):
+            raise ValueError("progress is not finite")
         progress = Progress(
             _int(record["r"]),
-            float(record["done"]),
-            None if total is None else float(total),
+            done,
+            total,
             str(record.get("unit", "")),
             self._time,
             int(record["a"]),
+            _seconds(record.get("step")),
+            _seconds(record.get("wait")),
         )
         return [progress]
 
@@ -291,6 +297,19 @@ def failure_from_record(record: dict[str, Any], *, first_line: int = 1) -> Failu
 
 def _int(value: Any) -> int | None:
     return None if value is None else int(value)
+
+
+def _time(value: Any) -> float:
+    """A time in Unix seconds that calendars know."""
+    seconds = float(value)
+    if not 0 <= seconds < 1e11:
+        raise ValueError("this is no time")
+    return seconds
+
+
+def _seconds(value: Any) -> float | None:
+    """A duration; None for anything else."""
+    return float(value) if type(value) in (int, float) and 0 <= value < 1e12 else None
 
 
 def _columns(columns: list[list[Any]]) -> tuple[list[int], list[float], list[float]]:

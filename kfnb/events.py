@@ -116,7 +116,11 @@ class Points:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a rank is: ``done`` of ``total`` (None where unknown) in ``unit``s."""
+    """How far a rank is: ``done`` of ``total`` (None where unknown) in ``unit``s.
+
+    ``step`` is the mean seconds that a unit took since this was last told, ``wait`` those of them in which the loop
+    waited for its next item (data); None where the job does not tell (``kf.track`` does).
+    """
 
     rank: int | None
     done: float
@@ -124,6 +128,8 @@ class Progress:
     unit: str
     time: float
     attempt: int = 0
+    step: float | None = None
+    wait: float | None = None
 
 
 @dataclass(frozen=True)

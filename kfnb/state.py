@@ -38,6 +38,9 @@ LINE_LIMIT = 2_000
 #: Notes kept, and samples of a rank's progress that its rate is taken from.
 NOTES, SAMPLES = 50, 32
 
+#: A rank stands out that takes this many times as long as the fastest one.
+UNEVEN = 1.2
+
 
 @dataclass
 class Rank:
@@ -51,7 +54,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class NonFinite:
-    """The first point that is no finite number."""
+    """The first point of a series that is no finite number."""
 
     key: SeriesKey
     step: int
@@ -63,7 +66,7 @@ class _Pace:
     """A rank's progress, and the samples that say how fast it is."""
 
     latest: Progress
-    samples: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    samples: deque[Progress] = field(default_factory=lambda: deque(maxlen=SAMPLES))
 
     def add(self, progress: Progress) -> None:
         before = self.latest
@@ -72,12 +75,44 @@ class _Pace:
         ):
             self.samples.clear()
         self.latest = progress
-        self.samples.append((progress.time, progress.done))
+        self.samples.append(progress)
 
     @property
     def fraction(self) -> float:
         total = self.latest.total
         return min(self.latest.done / total, 1.0) if total else 0.0
+
+    @property
+    def gained(self) -> float:
+        """Units done between the first and the last sample."""
+        return self.samples[-1].done - self.samples[0].done
+
+    @property
+    def span(self) -> float:
+        """Seconds between them."""
+        return self.samples[-1].time - self.samples[0].time
+
+    def silent(self, now: float) -> float | None:
+        """For how many seconds nothing was heard, where that is unusual."""
+        since = max(now - self.samples[-1].time, 0.0)
+        usual = 3 * self.span / (len(self.samples) - 1) if len(self.samples) > 1 else math.inf
+        return since if since > max(usual, 30.0) else None
+
+    def seconds(self) -> tuple[float, float | None] | None:
+        """(seconds that a unit takes, those of them that it waits for data); None where that cannot be known."""
+        if self.latest.step is None:
+            return (self.span / self.gained, None) if self.gained > 0 and self.span > 0 else None
+        before = self.samples[0].done  # how many units the first sample stands for is not known: it hardly counts
+        weights = steps = waits = 0.0
+        for sample in self.samples:
+            weight = max(sample.done - before, 1e-9)
+            before = sample.done
+            if sample.step is not None:
+                weights, steps = weights + weight, steps + weight * sample.step
+                waits += weight * (sample.wait or 0.0)
+        if not math.isfinite(steps + waits):
+            return None
+        return steps / weights, None if self.latest.wait is None else waits / weights
 
 
 @dataclass(frozen=True)
@@ -94,6 +129,19 @@ class Overall:
     silent: float | None = None
 
 
+@dataclass(frozen=True)
+class Pace:
+    """``step`` is the seconds that a unit takes, ``wait`` the share of them (0 to 1) spent waiting for data, if told.
+
+    Both are those of the rank that holds up the others: the slowest one, or where all take as long since they wait for
+    each other, the one that waits longest for its data. ``rank`` names it where it stands out.
+    """
+
+    step: float
+    wait: float | None = None
+    rank: int | None = None
+
+
 class JobState:
     """Feed it batches with ``fold``; everything else is to be read. Times in Unix seconds."""
 
@@ -107,7 +155,7 @@ class JobState:
         self.ranks: dict[int, Rank] = {}
         self.series = SeriesStore()
         self.points = 0
-        self.non_finite: NonFinite | None = None
+        self.non_finites: dict[SeriesKey, NonFinite] = {}
         self.head: list[LogLine] = []
         self.tail: deque[LogLine] = deque(maxlen=TAIL_LINES)
         self.lines = 0
@@ -138,6 +186,11 @@ class JobState:
     def failure(self) -> Failure | None:
         """The failure that counts (see ``kfnb.failures.Failures``)."""
         return self._failures.first
+
+    @property
+    def non_finite(self) -> NonFinite | None:
+        """The first point of all that is no finite number."""
+        return next(iter(self.non_finites.values()), None)
 
     @property
     def omitted(self) -> int:
@@ -179,22 +232,45 @@ class JobState:
 
     def progress(self, now: float) -> Overall | None:
         """The progress of the newest attempt, with what is left by the pace of the last samples."""
-        paces = [pace for pace in self._paces.values() if pace.latest.attempt == self.attempt]
-        if not paces:
+        slowest = self._slowest()
+        if slowest is None:
             return None
-        slowest = min(paces, key=lambda pace: (pace.latest.total is not None, pace.fraction, pace.latest.done))
         latest = slowest.latest
         overall = Overall(latest.done, latest.total, latest.unit, None)
-        if len(slowest.samples) < 2 or self.ended is not None:
+        if self.ended is not None:
             return overall
-        (first_time, first_done), (last_time, last_done) = slowest.samples[0], slowest.samples[-1]
-        span, gained = last_time - first_time, last_done - first_done
-        since = max(now - last_time, 0.0)
-        if since > max(3 * span / (len(slowest.samples) - 1), 30.0):
-            return replace(overall, silent=since)
-        if latest.total is None or span <= 0 or gained <= 0:
-            return overall
-        return replace(overall, eta=max((latest.total - last_done) * span / gained - since, 0.0))
+        silent = slowest.silent(now)
+        if silent is not None or latest.total is None or slowest.span <= 0 or slowest.gained <= 0:
+            return replace(overall, silent=silent)
+        left = (latest.total - latest.done) * slowest.span / slowest.gained
+        return replace(overall, eta=max(left - max(now - latest.time, 0.0), 0.0) if math.isfinite(left) else None)
+
+    def pace(self, now: float) -> Pace | None:
+        """How long a unit of ``progress`` takes, by the last samples of the newest attempt; None while it is silent."""
+        slowest = self._slowest()
+        if slowest is None or (self.ended is None and slowest.silent(now) is not None):
+            return None
+        found: dict[int | None, tuple[float, float | None]] = {}
+        for rank, pace in self._paces.items():
+            seconds = pace.seconds()
+            if seconds and (pace.latest.attempt, pace.latest.unit) == (self.attempt, slowest.latest.unit):
+                found[rank] = seconds
+        if not found:
+            return None
+        steps = {rank: step for rank, (step, _) in found.items()}
+        shares = {rank: min(wait / step, 1.0) for rank, (step, wait) in found.items() if wait is not None and step > 0}
+        rank = max(steps, key=lambda rank: steps[rank])
+        stands_out = steps[rank] > UNEVEN * min(steps.values())
+        if not stands_out and shares:
+            rank = max(shares, key=lambda rank: shares[rank])
+            stands_out = len(shares) > 1 and shares[rank] - min(shares.values()) > UNEVEN - 1
+        return Pace(steps[rank], shares.get(rank), rank if stands_out else None)
+
+    def _slowest(self) -> _Pace | None:
+        paces = [pace for pace in self._paces.values() if pace.latest.attempt == self.attempt]
+        return min(
+            paces, key=lambda pace: (pace.latest.total is not None, pace.fraction, pace.latest.done), default=None
+        )
 
     def rank_progress(self) -> dict[int | None, Progress]:
         return {rank: pace.latest for rank, pace in self._paces.items()}
@@ -215,11 +291,13 @@ class JobState:
         self.series.add(event)
         if not event.keyframe:
             self.points += len(event.values)
-        if self.non_finite is None and not math.isfinite(sum(event.values)):
-            for step, value in zip(event.steps, event.values, strict=True):
-                if not math.isfinite(value):
-                    self.non_finite = NonFinite(SeriesKey(event.run, event.rank, event.tag), step, value)
-                    break
+        if not math.isfinite(sum(event.values)):
+            key = SeriesKey(event.run, event.rank, event.tag)
+            if key not in self.non_finites:
+                for step, value in zip(event.steps, event.values, strict=True):
+                    if not math.isfinite(value):
+                        self.non_finites[key] = NonFinite(key, step, value)
+                        break
 
     def _progress(self, event: Progress) -> None:
         self._paces.setdefault(event.rank, _Pace(event)).add(event)
@@ -230,7 +308,8 @@ class JobState:
         self.attempt = max(self.attempt, event.attempt)
 
     def _attempted(self, event: AttemptStarted) -> None:
-        if event.attempt > self.attempt or not self.restarts:  # every node says so, once is enough
+        # every node says so, once is enough
+        if not self.restarts or event.attempt > self.restarts[-1].attempt:
             self.restarts = [*self.restarts[-NOTES:], event]
         self.attempt = max(self.attempt, event.attempt)
 

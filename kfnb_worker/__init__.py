@@ -2,10 +2,9 @@
 
     import kfnb_worker as kf
 
-    for step in range(start, steps):
+    for step, batch in enumerate(kf.track(loader)):
         ...
         kf.log(step, loss=loss, lr=lr)
-        kf.progress(step + 1, steps)
         if kf.stopping():
             break
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
         progress,
         rank,
         stopping,
+        track,
         world_size,
     )
     from kfnb_worker.checkpoints import checkpoint_dir, commit, latest
@@ -44,6 +44,7 @@ __all__ = [
     "progress",
     "rank",
     "stopping",
+    "track",
     "world_size",
 ]
 

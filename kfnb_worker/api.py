@@ -6,12 +6,14 @@ import math
 import os
 import time
 from pathlib import Path
-from typing import Any, ContextManager, Dict, List, Optional, Tuple
+from typing import Any, ContextManager, Dict, Iterable, Iterator, List, Optional, Tuple, TypeVar
 
 from kfnb_worker import signals
 from kfnb_worker.channel import channel
 
 PROGRESS_SECONDS = 0.1
+
+_Item = TypeVar("_Item")
 
 _progressed = 0.0
 
@@ -85,17 +87,60 @@ def progress(done: float, total: Optional[float] = None, unit: str = "") -> None
 
     Amounts that are not finite tell nothing.
     """
-    global _progressed
     if not math.isfinite(done) or not (total is None or math.isfinite(total)):
         return
-    now = time.time()
-    if now - _progressed < PROGRESS_SECONDS and (total is None or done < total):
+    _tell_progress(done, total, unit, {}, final=total is not None and done >= total)
+
+
+def track(iterable: Iterable[_Item], total: Optional[float] = None, unit: str = "step") -> Iterator[_Item]:
+    """``for batch in kf.track(loader):`` tells after each item how far the loop is and how long an item takes, and how
+    much of that it waited for the next one: for data. Told as often as ``progress`` is.
+
+    ``total`` is the iterable's length where it has one. Outside of a job it only iterates.
+    """
+    if channel() is None:
+        for item in iterable:
+            yield item
         return
+    if total is None:
+        try:
+            total = len(iterable)  # type: ignore[arg-type]
+        except Exception:  # it has none, or a data set's own __len__ cannot say it
+            total = None
+    if total is not None and not math.isfinite(total):
+        total = None
+    done = untold = 0
+    waited = 0.0  # for the items that are untold
+    clock = time.perf_counter
+    now = told = clock()
+    for item in iterable:
+        waited += clock() - now
+        yield item
+        now = clock()
+        done += 1
+        untold += 1
+        if now - told >= PROGRESS_SECONDS:
+            means = {"step": (now - told) / untold, "wait": waited / untold}
+            if _tell_progress(done, total, unit, means):
+                told, untold, waited = now, 0, 0.0
+    if untold:
+        means = {"step": (now - told) / untold, "wait": waited / untold}
+        _tell_progress(done, total, unit, means, final=True)
+
+
+def _tell_progress(done: float, total: Optional[float], unit: str, more: Dict[str, float], final: bool = False) -> bool:
+    """Whether it was told: it is not too soon after the last time, or ``final``."""
+    global _progressed
+    now = time.time()
+    if now - _progressed < PROGRESS_SECONDS and not final:
+        return False
     _progressed = now
     client = channel()
     if client is not None:
         amount = None if total is None else float(total)
-        client.send({"e": "progress", "r": rank(), "done": float(done), "total": amount, "unit": unit, "t": now})
+        message = {"e": "progress", "r": rank(), "done": float(done), "total": amount, "unit": unit, "t": now}
+        client.send({**message, **more})
+    return True
 
 
 def precision() -> Optional[str]:

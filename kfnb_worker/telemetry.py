@@ -91,7 +91,13 @@ class Telemetry:
         if not math.isfinite(done) or not math.isfinite(total or 0.0):
             raise ValueError("progress is not finite")
         unit = str(message.get("unit", ""))[:40]
-        self._progress[rank] = {"done": done, "total": total, "unit": unit, "t": float(message["t"])}
+        state: Dict[str, Any] = {"done": done, "total": total, "unit": unit, "t": float(message["t"])}
+        for name in ("step", "wait"):
+            if name in message:
+                state[name] = float(message[name])
+                if not math.isfinite(state[name]):
+                    raise ValueError("a duration is not finite")
+        self._progress[rank] = state
         self._soon()
 
     def _soon(self) -> None:

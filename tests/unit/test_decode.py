@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfnb.decode import LINE_LIMIT, Position, StreamDecoder
-from kfnb.events import Gap, JobEvent, LogLine, NodeStarted, Points
+from kfnb.events import Gap, JobEvent, LogLine, NodeStarted, Points, Progress
 from kfnb_worker import wire
 
 
@@ -154,6 +154,25 @@ def test_records_become_events_with_their_time() -> None:
     assert isinstance(series, Points)
     assert (series.run, series.rank, series.source, series.steps) == ("train", 1, "file", [1, 2])
     assert math.isnan(series.values[1])
+
+
+def test_progress_has_the_pace_that_the_job_told() -> None:
+    record = {"e": "progress", "r": 0, "a": 0, "done": 3, "total": 10, "unit": "step", "t": 5.0}
+    more: list[dict[str, object]] = [
+        {"step": 0.5, "wait": 0},
+        {},
+        {"step": "0.5", "wait": -1.0},
+        {"step": True, "wait": [1]},
+    ]
+    events = decode(log_of([(b"kfnb", b":", wire.dump({**record, **one})) for one in more]))
+    paces = [(event.step, event.wait) for event in events if isinstance(event, Progress)]
+    assert paces == [(0.5, 0.0), (None, None), (None, None), (None, None)]
+
+
+@pytest.mark.parametrize("field", [b'"done":NaN', b'"total":1e999', b'"t":NaN', b'"t":-1', b'"t":1e300', b'"t":1e999'])
+def test_progress_that_no_view_could_show_is_a_counted_gap(field: bytes) -> None:
+    record = b'{"e":"progress","r":0,"a":0,"done":1,"total":2,"unit":"","t":5.0,%b}' % field
+    assert [type(event) for event in decode(log_of([(b"kfnb", b":", record)]))] == [Gap]
 
 
 def test_a_broken_record_is_a_counted_gap() -> None:

@@ -22,11 +22,16 @@ from kfnb.events import (
     Progress,
     RankState,
 )
-from kfnb.state import HEAD_LINES, LINE_LIMIT, TAIL_LINES, JobState
+from kfnb.state import HEAD_LINES, LINE_LIMIT, TAIL_LINES, JobState, Pace
+from kfnb.views import words
 
 
 def line(sequence: int, text: str = "x", *, rank: int | None = 0, transient: bool = False) -> LogLine:
     return LogLine(0, rank, sequence, text, float(sequence), "stdout", transient)
+
+
+def told(done: float, at: float, step: float, wait: float | None = None, *, rank: int = 0) -> Progress:
+    return Progress(rank, done, 1000, "step", at, 0, step, wait)
 
 
 def failure(rank: int, at: float, attempt: int = 0) -> Failure:
@@ -133,6 +138,66 @@ def test_progress_that_starts_over_forgets_the_old_pace() -> None:
     assert (overall.done, overall.eta) == (0, None)
 
 
+def test_pace_is_the_seconds_of_a_unit_and_the_share_of_waiting() -> None:
+    state = JobState()
+    assert state.pace(0.0) is None
+    state.add([told(1, 9.0, 9.0, 0.0)])
+    assert state.pace(9.0) == Pace(9.0, 0.0)
+    # what follows counts by how many units it stands for, the slow beginning hardly
+    state.add([told(11, 10.0, 0.1, 0.02), told(41, 13.0, 0.1, 0.06)])
+    pace = state.pace(13.0)
+    assert pace is not None
+    assert (pace.step, pace.wait, pace.rank) == (pytest.approx(0.1), pytest.approx(0.5), None)
+    assert state.pace(500.0) is None  # it may hang, and is not at any pace
+    state.add([PhaseChanged(Phase.SUCCEEDED, "", 14.0)])
+    assert state.pace(500.0) is not None
+
+
+def test_pace_of_a_job_that_does_not_tell_it_comes_from_its_progress() -> None:
+    state = JobState()
+    state.add([progress(0, 0.0), progress(20, 10.0)])
+    assert state.pace(10.0) == Pace(0.5)
+    state.add([progress(20, 11.0, total=None), progress(20, 12.0, total=None)])
+    assert state.pace(12.0) is None
+
+
+def test_the_rank_that_holds_up_the_others_is_named() -> None:
+    state = JobState()
+    state.add([told(10, 1.0, 0.10, rank=0), told(10, 1.0, 0.11, rank=1), told(10, 1.0, 0.10, rank=2)])
+    assert state.pace(1.0) == Pace(0.11)
+    state.add([told(20, 9.0, 0.4, 0.1, rank=2)])
+    pace = state.pace(9.0)
+    assert pace is not None
+    assert (pace.rank, pace.wait) == (2, pytest.approx(0.25))
+
+
+def test_of_ranks_in_step_the_one_that_waits_for_data_is_named() -> None:
+    state = JobState()
+    state.add([told(10, 1.0, 0.1, 0.0, rank=0), told(10, 1.0, 0.1, 0.06, rank=1), told(10, 1.0, 0.1, 0.0, rank=2)])
+    pace = state.pace(1.0)
+    assert pace is not None
+    assert (pace.rank, pace.wait) == (1, pytest.approx(0.6))
+
+
+amounts = st.floats(allow_nan=False, allow_infinity=False)
+durations = st.one_of(st.none(), st.floats(0, 1e12))
+
+
+@given(
+    st.lists(
+        st.builds(
+            Progress, st.sampled_from([0, 1]), amounts, st.one_of(st.none(), amounts), st.sampled_from(["", "es"]),
+            st.floats(0, 1e11), st.sampled_from([0, 1]), durations, durations,
+        )
+    ),
+    st.floats(0, 1e11),
+)  # fmt: skip
+def test_any_progress_can_be_said(events: list[Progress], now: float) -> None:
+    state = JobState()
+    state.add(events)
+    assert list(words.sentences(state, "job", now))
+
+
 def test_the_failure_that_counts_is_the_first_of_the_newest_attempt() -> None:
     state = JobState()
     state.add([failure(2, 11.0), failure(1, 10.0), failure(3, 12.0)])
@@ -148,6 +213,9 @@ def test_the_first_point_that_is_not_finite_is_named() -> None:
     assert state.non_finite is not None
     assert (state.non_finite.key.tag, state.non_finite.key.rank, state.non_finite.step) == ("loss", 0, 3)
     assert state.points == 6
+    state.add([points([float("inf")], tag="accuracy")])
+    assert [point.key.tag for point in state.non_finites.values()] == ["loss", "accuracy"]
+    assert state.non_finite.key.tag == "loss"
 
 
 def test_huge_values_are_finite() -> None:
@@ -168,6 +236,9 @@ def test_a_restart_is_told_once_for_all_nodes() -> None:
     assert (len(state.restarts), state.attempt) == (1, 1)
     state.add([AttemptStarted(0, 2, "rank 0 died", 9.0)])
     assert [restart.attempt for restart in state.restarts] == [1, 2]
+    # the phase may be known before the log says why
+    state.add([PhaseChanged(Phase.RESTARTING, "", 10.0, 3), AttemptStarted(0, 3, "rank 2 died", 9.5)])
+    assert [restart.attempt for restart in state.restarts] == [1, 2, 3]
 
 
 def test_ranks_and_size() -> None:

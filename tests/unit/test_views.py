@@ -124,7 +124,7 @@ def test_text_says_what_matters() -> None:
     shown = text.render(state, "digits-ab12c", 60.0)
     assert shown.splitlines() == [
         "digits-ab12c · Running · 20s",
-        "  ██████████░░░░░░░░░░ 20 of 40 epochs (50%), about 20s left",
+        "  ██████████░░░░░░░░░░ 20 of 40 epochs (50%), about 20s left, 1 s an epoch",
         "  loss 0.25, accuracy 0.9712 at step 7",
         "  ! 1,204 lines of node 1 are gone (log rotated)",
         "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,74 @@ def test_progress_is_told_now_and_then_and_at_the_end(sent: list[dict[str, Any]]
 def test_an_amount_that_is_not_finite_tells_nothing(sent: list[dict[str, Any]], done: float, total: float) -> None:
     kf.progress(done, total)
     assert sent == []
+
+
+def test_tracking_tells_how_far_and_how_long_and_how_much_of_it_was_waiting(
+    sent: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(api.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(api.time, "time", lambda: 1.7e9 + clock[0])
+
+    class Loader:
+        def __len__(self) -> int:
+            return 8
+
+        def __iter__(self) -> Iterator[int]:
+            for item in range(8):
+                clock[0] += 0.015  # reading
+                yield item
+
+    seen = []
+    for item in kf.track(Loader(), unit="batch"):
+        seen.append(item)
+        clock[0] += 0.045  # training
+    assert seen == list(range(8))
+    assert [message["done"] for message in sent] == [2, 4, 6, 8]
+    for message in sent:
+        assert (message["e"], message["total"], message["unit"]) == ("progress", 8.0, "batch")
+        assert (message["step"], message["wait"]) == (pytest.approx(0.06), pytest.approx(0.015))
+
+
+def test_the_end_of_a_tracked_loop_is_told_once(sent: list[dict[str, Any]]) -> None:
+    assert sum(1 for _ in kf.track(iter(range(100_000)))) == 100_000
+    assert (sent[-1]["done"], sent[-1]["total"]) == (100_000.0, None)
+    assert len({message["done"] for message in sent}) == len(sent) < 100
+    sent.clear()
+    assert list(kf.track([])) == []
+    assert list(kf.track(range(3), total=float("nan"))) == [0, 1, 2]
+    assert (sent[-1]["done"], sent[-1]["total"]) == (3.0, None)
+
+
+def test_a_tracked_loop_that_is_left_leaves_nothing(sent: list[dict[str, Any]]) -> None:
+    source = iter(range(10))
+    for item in kf.track(source):
+        if item == 4:
+            break
+    assert next(source) == 5  # nothing more was taken
+    with pytest.raises(ZeroDivisionError):
+        list(kf.track(1 / item for item in (1, 0)))
+
+
+def test_a_data_loader_is_tracked(sent: list[dict[str, Any]]) -> None:
+    loader = torch.utils.data.DataLoader(list(range(10)), batch_size=2)
+    assert [batch.tolist() for batch in kf.track(loader)] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+    assert (sent[-1]["done"], sent[-1]["total"], sent[-1]["unit"]) == (5.0, 5.0, "step")
+
+    class Stream(torch.utils.data.IterableDataset[int]):
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(4))
+
+    assert len(list(kf.track(torch.utils.data.DataLoader(Stream(), batch_size=2)))) == 2  # its len() raises
+    assert (sent[-1]["done"], sent[-1]["total"]) == (2.0, None)
+
+
+def test_outside_of_a_job_tracking_only_iterates() -> None:
+    source = iter(range(10))
+    for item in kf.track(source):
+        if item == 4:
+            break
+    assert next(source) == 5
 
 
 def test_a_step_beyond_64_bits_is_refused(sent: list[dict[str, Any]]) -> None:
