@@ -8,7 +8,7 @@ BENCHMARKS ?= load_ext launch lines idle eventfiles
 BIN := .venv/bin
 STAMP := .venv/.kfnb-installed
 SOURCES := pyproject.toml hatch_build.py install.json package.json package-lock.json tsconfig.json \
-           $(shell find labextension/src labextension/style labextension/schema -type f)
+           $(shell find labextension/src labextension/style labextension/schema labextension/build.mjs -type f)
 
 .PHONY: demo test lint bench clean
 
@@ -22,7 +22,8 @@ demo: $(STAMP)
 	@echo "The notebook as it ran is out/quickstart.ipynb. To open it in JupyterLab:"
 	@echo "    $(BIN)/jupyter lab out/quickstart.ipynb"
 
-test: $(STAMP)
+test: $(STAMP) node_modules/.package-lock.json
+	npm run --silent test
 	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST)
 
 lint: $(STAMP) node_modules/.package-lock.json

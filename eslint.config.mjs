@@ -7,6 +7,7 @@ export default tseslint.config(
       '**/node_modules/',
       'labextension/lib/',
       'kfnb/labextension/',
+      'kfnb/views/static/',
       '.venv/',
       'build/',
       'dist/',
@@ -15,10 +16,11 @@ export default tseslint.config(
   },
   {
     files: ['**/*.mjs', 'labextension/style/*.js'],
+    languageOptions: { globals: { console: 'readonly' } },
     extends: [js.configs.recommended]
   },
   {
-    files: ['labextension/src/**/*.{ts,tsx}'],
+    files: ['labextension/{src,test}/**/*.{ts,tsx}'],
     extends: [
       js.configs.recommended,
       ...tseslint.configs.strictTypeChecked,

@@ -1,7 +1,7 @@
-"""Builds the JupyterLab extension into kfnb/labextension, from where the wheel takes it.
+"""Builds the front end, from where the wheel takes it: the JupyterLab extension and the widget's module.
 
-It is built when it is missing or older than one of its sources, so that a checkout never ships a stale bundle,
-and a source distribution, whose files all have one time, is installed without Node.js.
+It is built when one of the two is missing or older than one of its sources, so that a checkout never ships a stale
+bundle, and a source distribution, whose files all have one time, is installed without Node.js.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-BUILT = "kfnb/labextension/package.json"
+BUILT = ["kfnb/labextension/package.json", "kfnb/views/static/jobview.js"]
 SOURCES = [
     "labextension/src",
     "labextension/style",
     "labextension/schema",
+    "labextension/build.mjs",
     "package.json",
     "package-lock.json",
     "tsconfig.json",
@@ -29,7 +30,7 @@ INSTALLED, LOCK = "node_modules/.package-lock.json", "package-lock.json"
 class LabextensionHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         root = Path(self.root)
-        if not _older(root / BUILT, [root / source for source in SOURCES]):
+        if not any(_older(root / built, [root / source for source in SOURCES]) for built in BUILT):
             return
         npm = shutil.which("npm")
         if npm is None:
