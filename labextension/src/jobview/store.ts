@@ -63,6 +63,8 @@ export class JobStore {
   #ahead: number | null = null;
   #heardAt = 0;
   #helloAt = 0;
+  /** Whether anything came since the last hello. */
+  #answered = false;
   #ackedAt = -Infinity;
   #ackTimer: ReturnType<typeof setTimeout> | undefined;
   #resendTimer: ReturnType<typeof setTimeout> | undefined;
@@ -256,6 +258,7 @@ export class JobStore {
       return;
     }
     this.#heardAt = Date.now();
+    this.#answered = true;
     switch (event.type) {
       case 'snapshot':
         this.#takeSnapshot(event);
@@ -373,6 +376,7 @@ export class JobStore {
     clearTimeout(this.#resendTimer);
     this.#resendTimer = undefined;
     this.#helloAt = Date.now();
+    this.#answered = false;
     this.#carrier.send({ type: 'hello', client: this.#client, version: VERSION });
     this.#carrier.send({ type: 'visible', visible: this.#visible });
   }
@@ -410,7 +414,7 @@ export class JobStore {
     }
     const silent = now - this.#heardAt >= SILENCE;
     if ((silent || waiting) && now - this.#helloAt >= HELLO) {
-      if (silent && this.#helloAt >= this.#heardAt) {
+      if (silent && !this.#answered) {
         this.#setStatus('lost');
       }
       this.#hello();
