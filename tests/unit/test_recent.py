@@ -114,7 +114,7 @@ def test_the_last_lines_and_whole_curves_of_a_long_log(tmp_path: Path, long: Wor
         assert sorted(series.step) == list(series.step)
         # from the keyframe on, every point
         assert list(series.step[-100:]) == list(range(4201, 4301))
-    assert state.head[0].time > 1000.0
+    assert state.head[0].time == 1000.0 + (4300 - state.lines + 1) // 50 * 50
 
 
 def test_a_keyframe_before_the_lines_that_are_shown_is_looked_for(tmp_path: Path) -> None:
@@ -127,6 +127,7 @@ def test_a_keyframe_before_the_lines_that_are_shown_is_looked_for(tmp_path: Path
     assert (series.step[0], series.step[-1]) == (1, 3200)
     assert list(series.step[-2200:]) == list(range(1001, 3201))  # also where the lines are not shown
     assert state.lines < 1200
+    assert state.head[0].time >= 3000.0
     assert not state.gaps
 
 

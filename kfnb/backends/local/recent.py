@@ -98,15 +98,16 @@ class _Tail:
         """The events in parts, each with the time that the log's clock showed after it."""
         seconds, sequence = 0.0, 0
         if not self._whole:
-            said = StreamDecoder(node, restart).feed(_records(self._beginning))
+            first = StreamDecoder(node, restart, first_line=first_line)
+            said = first.feed(_records(self._beginning))
             # of the others the newest are wanted, and the series' beginnings are in the keyframe
             yield seconds, [event for event in said if not isinstance(event, (Points, Progress, Gap))]
-            before = StreamDecoder(node, restart, first_line=first_line)
-            drawn = before.feed(_records(self._content[self._from() : self._lines]))
+            before = StreamDecoder(node, restart, Position(time=first.position.time), first_line=first_line)
+            drawn = before.feed(self._skipped())
             seconds = before.position.time
             yield seconds, [event for event in drawn if not isinstance(event, Gap)]
-            first = _SEQUENCE.match(self._content, self._lines)
-            sequence = int(first[1]) if first else before.position.sequence
+            shown = _SEQUENCE.match(self._content, self._lines)
+            sequence = int(shown[1]) if shown else before.position.sequence
         decoder = StreamDecoder(node, restart, Position(0, 0, sequence, seconds), first_line=first_line)
         for start in range(self._lines, len(self._content), CHUNK):
             some = decoder.feed(self._content[start : start + CHUNK])
@@ -114,13 +115,14 @@ class _Tail:
         if ended and not self._content.endswith(b"\n"):  # the worker was killed in the middle of a line
             yield decoder.position.time, decoder.feed(b"\n")
 
-    def _from(self) -> int:
-        """Where to begin with records: at the last whole keyframe, or where it is that late, at the last clock."""
-        keyframe = _last_keyframe(self._content)
-        if keyframe is not None and keyframe < self._lines:
-            return keyframe
-        clock = self._content.rfind(_CLOCK, 0, self._lines)
-        return self._lines if clock < 0 else self._content.rfind(b"\n", 0, clock) + 1
+    def _skipped(self) -> bytes:
+        """Records from before the lines that are shown: a clock, and all from the last whole keyframe on."""
+        start = _last_keyframe(self._content)
+        if start is None or start > self._lines:
+            start = self._lines
+        clock = max(self._content.rfind(_CLOCK, 0, start), 0)
+        line = self._content[self._content.rfind(b"\n", 0, clock) + 1 : self._content.find(b"\n", clock) + 1]
+        return _records(line + self._content[start : self._lines])
 
 
 def _line_after(content: bytes, start: int) -> int:
