@@ -59,11 +59,28 @@ class Series:
         return pandas.DataFrame({"step": self.step, "wall_time": wall, "value": self.value})
 
 
+class Extent(NamedTuple):
+    """How far a curve is, for who has followed it: while ``version`` is the same, points were only added at the end."""
+
+    version: int
+    count: int
+    total: int
+
+
+class Columns(NamedTuple):
+    """Points of a curve as they are kept."""
+
+    steps: array[int]
+    walls: array[float]
+    values: array[float]
+
+
 class _Curve:
     """Points in the order they were written; those of an attempt begin at ``_start`` and share its first source."""
 
     def __init__(self) -> None:
         self.steps, self.walls, self.values = array("q"), array("d"), array("d")
+        self.version = 0
         self.attempt: int | None = None
         self.total = 0
         self._start = 0
@@ -100,6 +117,10 @@ class _Curve:
 
     def _truncate(self, step: int) -> None:
         keep = next((index for index, have in enumerate(self.steps) if have >= step), len(self.steps))
+        removed = len(self.steps) - keep
+        if removed:
+            self.version += 1
+            self.total -= removed
         del self.steps[keep:], self.walls[keep:], self.values[keep:]
 
     def fill(self, points: Points) -> None:
@@ -111,6 +132,8 @@ class _Curve:
         cut = len(points.steps) if first is None else bisect_left(points.steps, first)
         if not cut:
             return
+        if first is not None:
+            self.version += 1
         self.steps = array("q", points.steps[:cut]) + self.steps
         self.walls = array("d", points.walls[:cut]) + self.walls
         self.values = array("d", points.values[:cut]) + self.values
@@ -128,6 +151,8 @@ class SeriesStore(Mapping[SeriesKey, Series]):
 
     def __init__(self) -> None:
         self._curves: dict[SeriesKey, _Curve] = {}
+        #: How many series got another key: their writer's rank became known.
+        self.renamed = 0
 
     def add(self, points: Points) -> None:
         key = SeriesKey(points.run, points.rank, points.tag)
@@ -145,6 +170,7 @@ class SeriesStore(Mapping[SeriesKey, Series]):
         curve = self._curves.get(nameless)
         if curve is None or curve.attempt is None or curve.attempt >= 0:
             return None
+        self.renamed += 1
         return self._curves.pop(nameless)
 
     def __getitem__(self, key: SeriesKey) -> Series:
@@ -192,6 +218,16 @@ class SeriesStore(Mapping[SeriesKey, Series]):
     def count(self, key: SeriesKey) -> int:
         """How many points the series has, without making arrays."""
         return len(self._curves[key].steps)
+
+    def extent(self, key: SeriesKey) -> Extent:
+        """How far the series is, without making arrays."""
+        curve = self._curves[key]
+        return Extent(curve.version, len(curve.steps), curve.total)
+
+    def since(self, key: SeriesKey, start: int) -> Columns:
+        """The points from the ``start``-th on."""
+        curve = self._curves[key]
+        return Columns(curve.steps[start:], curve.walls[start:], curve.values[start:])
 
     def to_pandas(self) -> Any:
         """A long ``DataFrame`` with columns run, rank, tag, step, wall_time and value."""

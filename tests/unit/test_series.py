@@ -43,6 +43,29 @@ def test_a_straggler_of_a_replaced_attempt_is_not_a_point() -> None:
     assert store_of(points([1, 2]), points([2], attempt=1), points([3]))[KEY].value.tolist() == [1, 2.1]
 
 
+def test_points_that_were_replaced_are_not_counted() -> None:
+    assert store_of(points([1, 2, 3]), points([2], attempt=1))[KEY].total == 2
+
+
+def test_a_follower_knows_whether_points_were_only_added_at_the_end() -> None:
+    store = store_of(points([1, 2]))
+    before = store.extent(KEY)
+    store.add(points([3]))
+    assert store.extent(KEY) == (before.version, 3, 3)
+    assert store.since(KEY, before.count).steps.tolist() == [3]
+    store.add(points([3], attempt=1))
+    assert store.extent(KEY)[0] != before.version
+
+
+def test_a_follower_knows_that_a_keyframe_filled_in_what_is_missing() -> None:
+    store = store_of(points([5, 6]))
+    before = store.extent(KEY)
+    store.add(points([1, 3, 5], keyframe=True, total=6))
+    assert store.extent(KEY) == (before.version + 1, 4, 6)
+    store.add(points([5, 6], keyframe=True, total=6))
+    assert store.extent(KEY) == (before.version + 1, 4, 6)
+
+
 def test_points_of_an_earlier_job_in_a_kept_logdir_come_first() -> None:
     series = store_of(points([1, 2, 3], attempt=-1, source="file"), points([3, 4]))[KEY]
     assert series.step.tolist() == [1, 2, 3, 4]
