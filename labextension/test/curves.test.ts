@@ -44,7 +44,7 @@ describe('a curve', () => {
   });
 
   test('stays bounded, and keeps its ends, its peaks and what is not finite', () => {
-    for (let seed = 0; seed < 30; seed += 1) {
+    for (let seed = 0; seed < 10; seed += 1) {
       const random = new Random(seed);
       const a = curve();
       const all: number[] = [];
@@ -72,11 +72,10 @@ describe('a curve', () => {
       expect(steps.at(-1)).toBe(all.length - 1);
       expect(steps.filter(step => odd.includes(step))).toEqual(odd);
       // Each point is one of the series', in order, and no stretch is without points.
-      steps.forEach((step, i) => {
-        expect(a.values[i]).toBe(all[step]);
-        expect(step - (steps[i - 1] ?? -1)).toBeLessThan(300);
-        expect(step).toBeGreaterThan(steps[i - 1] ?? -1);
-      });
+      const gaps = steps.map((step, i) => step - (steps[i - 1] ?? -1));
+      expect([...a.values]).toEqual(steps.map(step => all[step]));
+      expect(Math.min(...gaps)).toBeGreaterThan(0);
+      expect(Math.max(...gaps)).toBeLessThan(300);
     }
   });
 

@@ -43,12 +43,12 @@ describe('series', () => {
       },
       { sid: 'b', tag: 'acc', mode: 'add', total: 9, points: [[8, 18, Infinity]] }
     ]);
-    const parts = decodeSeries(message['series'], buffers);
+    const parts = decodeSeries(message.series, buffers);
     expect(parts?.map(part => [part.sid, part.mode, part.total, [...part.steps], [...part.values]])).toEqual([
       ['a', 'set', 2, [0, 1], [1, NaN]],
       ['b', 'add', 9, [8], [Infinity]]
     ]);
-    expect(decodeSeries(message['series'], [...buffers.slice(1), new ArrayBuffer(5)])).toBeUndefined();
+    expect(decodeSeries(message.series, [...buffers.slice(1), new ArrayBuffer(5)])).toBeUndefined();
     expect(decodeSeries([{ sid: 'a', tag: 'x', mode: 'other', count: 0 }], buffers)).toBeUndefined();
     expect(decodeSeries('x', buffers)).toBeUndefined();
   });

@@ -100,8 +100,10 @@ export class TestFeed implements Carrier {
     };
   }
 
-  arrive({ message, buffers }: Packed): void {
-    this.#receive?.(message, buffers);
+  arrive(packed: Packed | undefined): void {
+    if (packed) {
+      this.#receive?.(packed.message, packed.buffers);
+    }
   }
 
   send(message: ViewMessage): void {

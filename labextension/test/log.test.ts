@@ -132,7 +132,7 @@ describe('lines that are not here', () => {
     feed.print(...Array.from({ length: 100 }, (_, i) => `skipped ${i}`));
     const skip = feed.deliver;
     feed.deliver = packed => {
-      const log = packed.message['log'] as { total: number };
+      const log = packed.message.log as { total: number };
       skip({
         message: { ...packed.message, log: { total: log.total, first: log.total, count: 0 } },
         buffers: [...Array.from({ length: 4 }, () => new ArrayBuffer(0)), ...packed.buffers.slice(4)]

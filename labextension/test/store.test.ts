@@ -77,8 +77,8 @@ describe('following', () => {
     feed.batch();
     feed.batch();
     feed.batch();
-    feed.arrive(kept[1] as Packed);
-    feed.arrive(kept[2] as Packed);
+    feed.arrive(kept[1]);
+    feed.arrive(kept[2]);
     expect(feed.of('resend')).toEqual([{ type: 'resend', from: 1, to: 1 }]);
     vi.advanceTimersByTime(3_000);
     expect(feed.of('resend')).toHaveLength(1);
@@ -147,7 +147,7 @@ describe('following', () => {
           late.push(packed);
         }
         while (late.length > 0 && random.next() < 0.8) {
-          feed.arrive(late.splice(random.below(Math.min(late.length, 3)), 1)[0] as Packed);
+          feed.arrive(late.splice(random.below(Math.min(late.length, 3)), 1)[0]);
         }
       };
       for (let i = 0; i < 60; i += 1) {

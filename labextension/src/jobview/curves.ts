@@ -59,7 +59,10 @@ export class Curve {
     const after = Math.max(part.total, before + part.count);
     const apart = part.count > 1 ? (after - before - 1) / (part.count - 1) : 1;
     let { steps, walls, values } = part;
-    let places = Float64Array.from(values, (_, i) => before + i * apart);
+    let places = new Float64Array(part.count);
+    for (let i = 0; i < part.count; i++) {
+      places[i] = before + i * apart;
+    }
     if (part.count > THINNED_POINTS) {
       const kept = extremes(places, values, THINNED_POINTS);
       [steps, walls, values, places] = [
@@ -94,13 +97,18 @@ export function thin(
   ys: ArrayLike<number>,
   pixels: number
 ): { xs: Float64Array; ys: Float64Array } {
-  const placed = Float64Array.from({ length: Math.min(xs.length, ys.length) }, (_, i) => i).filter(i =>
-    Number.isFinite(xs[i])
-  );
-  const x = pick(xs, placed);
-  const y = pick(ys, placed);
+  const placed = new Uint32Array(Math.min(xs.length, ys.length));
+  let count = 0;
+  for (let i = 0; i < placed.length; i++) {
+    if (Number.isFinite(xs[i])) {
+      placed[count] = i;
+      count += 1;
+    }
+  }
+  const x = pick(xs, placed.subarray(0, count));
+  const y = pick(ys, placed.subarray(0, count));
   const budget = Math.max(4 * pixels, 8);
-  if (placed.length <= budget) {
+  if (count <= budget) {
     return { xs: x, ys: y };
   }
   const kept = extremes(x, y, budget);
@@ -142,21 +150,14 @@ export function join(
   columns = Infinity
 ): { xs: Float64Array; ys: (number | null | undefined)[][] } {
   const sorted = series.map(({ xs, ys }) => ordered(xs, ys));
-  const axis = union(sorted.map(({ xs }) => xs));
-  if (axis.length > columns) {
-    return joinColumns(sorted, axis[0] ?? 0, axis[axis.length - 1] ?? 0, columns);
+  const axis = union(
+    sorted.map(({ xs }) => xs),
+    columns
+  );
+  if (!axis) {
+    return joinColumns(sorted, columns);
   }
-  const ys = sorted.map(line => {
-    const joined = new Array<number | null | undefined>(axis.length).fill(undefined);
-    let at = 0;
-    line.xs.forEach((x, i) => {
-      while ((axis[at] ?? x) < x) {
-        at += 1;
-      }
-      joined[at] = finite(line.ys[i]);
-    });
-    return joined;
-  });
+  const ys = sorted.map(line => (same(line.xs, axis) ? Array.from(line.ys, finite) : spread(line, axis)));
   return { xs: axis, ys };
 }
 
@@ -236,7 +237,11 @@ function extremes(places: Float64Array, values: Float64Array, budget: number): U
 }
 
 function pick(column: ArrayLike<number>, indices: ArrayLike<number>): Float64Array<ArrayBuffer> {
-  return Float64Array.from(indices, index => column[index] ?? NaN);
+  const picked = new Float64Array(indices.length);
+  for (let i = 0; i < picked.length; i++) {
+    picked[i] = column[indices[i] ?? 0] ?? NaN;
+  }
+  return picked;
 }
 
 /** `column`, of which `count` are used, with `more` behind them; it grows by doubling. */
@@ -275,50 +280,85 @@ interface Columnar {
   ys: ArrayLike<number>;
 }
 
-/** All places that occur, ascending. Lines with the same places, as those of the ranks of a job are, cost little. */
-function union(axes: readonly Float64Array[]): Float64Array {
-  const [first] = axes;
-  const different = axes.filter(
-    axis => axis === first || axis.length !== first?.length || axis.some((x, i) => x !== first[i])
-  );
-  const all = new Float64Array(different.reduce((sum, axis) => sum + axis.length, 0));
-  let end = 0;
-  for (const axis of different) {
-    all.set(axis, end);
-    end += axis.length;
+/** A line's values over an axis that has all of its places. */
+function spread({ xs, ys }: Columnar, axis: Float64Array): (number | null | undefined)[] {
+  const values = new Array<number | null | undefined>(axis.length).fill(undefined);
+  let at = 0;
+  for (let i = 0; i < xs.length; i++) {
+    const x = xs[i] ?? 0;
+    while ((axis[at] ?? x) < x) {
+      at += 1;
+    }
+    values[at] = finite(ys[i]);
   }
-  if (different.length > 1) {
-    all.sort();
+  return values;
+}
+
+/**
+ * All places that occur, ascending; undefined where they are more than `limit`. Lines with the same places, as those
+ * of the ranks of a job are, cost little.
+ */
+function union(axes: readonly Float64Array[], limit: number): Float64Array | undefined {
+  let all = new Float64Array(0);
+  let last: Float64Array | undefined;
+  for (const axis of axes) {
+    if (!last || !same(axis, last)) {
+      all = merge(all, axis);
+      last = axis;
+    }
+    if (all.length > limit) {
+      return undefined;
+    }
   }
-  let count = 0;
-  for (const x of all) {
-    if (count === 0 || x !== all[count - 1]) {
-      all[count] = x;
+  return all;
+}
+
+/** The places of both, each once. */
+function merge(a: Float64Array, b: Float64Array): Float64Array<ArrayBuffer> {
+  const merged = new Float64Array(a.length + b.length);
+  let [i, k, count] = [0, 0, 0];
+  while (i < a.length || k < b.length) {
+    const x = a[i] ?? Infinity;
+    const y = b[k] ?? Infinity;
+    const next = x < y ? x : y;
+    i += x <= y ? 1 : 0;
+    k += y <= x ? 1 : 0;
+    if (count === 0 || next !== merged[count - 1]) {
+      merged[count] = next;
       count += 1;
     }
   }
-  return all.subarray(0, count);
+  return merged.subarray(0, count);
+}
+
+function same(a: Float64Array, b: Float64Array): boolean {
+  let i = 0;
+  while (i < a.length && a[i] === b[i]) {
+    i += 1;
+  }
+  return i === a.length && a.length === b.length;
 }
 
 function joinColumns(
   lines: readonly Columnar[],
-  from: number,
-  to: number,
   columns: number
 ): { xs: Float64Array; ys: (number | null | undefined)[][] } {
+  const from = Math.min(...lines.map(({ xs }) => xs[0] ?? Infinity));
+  const to = Math.max(...lines.map(({ xs }) => xs[xs.length - 1] ?? -Infinity));
   const last = Math.max(Math.floor(columns), 2) - 1;
   const apart = (to - from) / last;
   const xs = Float64Array.from({ length: last + 1 }, (_, i) => from + i * apart);
   const ys = lines.map(line => {
     const joined = new Array<number | null | undefined>(last + 1).fill(undefined);
     let before = -1;
-    line.xs.forEach((x, i) => {
+    for (let i = 0; i < line.xs.length; i++) {
+      const x = line.xs[i] ?? 0;
       const again = i > 0 && x === line.xs[i - 1];
       const nearest = Math.round((x - from) / apart);
       const at = again ? before : Math.min(Math.max(nearest, before + 1), last);
       joined[at] = finite(line.ys[i]);
       before = at;
-    });
+    }
     return joined;
   });
   return { xs, ys };
