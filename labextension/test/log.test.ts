@@ -55,6 +55,7 @@ describe('pages', () => {
       pages.put(lines(first, PAGE), total);
     }
     expect(pages.get(PAGE * 6)).toBeUndefined();
+    expect(pages.has(total - TAIL)).toBe(true);
     expect(pages.size).toBeLessThanOrEqual(TAIL + FETCHED + PAGE);
   });
 
@@ -260,6 +261,8 @@ describe('a filter', () => {
     open(100);
     feed.snapshot(null, { preview: true });
     store.log.setFilter({ text: '1', ranks: null });
+    feed.print('1');
+    feed.batch();
     await vi.advanceTimersByTimeAsync(1_000);
     expect(feed.calls('scan')).toEqual([]);
     expect(store.log.scanning).toBe(true);

@@ -34,6 +34,7 @@ test('a batch that came before is not applied again', () => {
   sequence.start(0);
   sequence.add(1, change(1));
   expect(sequence.add(1, change(1)).apply).toEqual([]);
+  expect(sequence.gap).toBe(false);
   sequence.add(3, change(3));
   expect(sequence.add(3, change(3))).toEqual({ apply: [], resend: null, lost: false });
 });

@@ -62,12 +62,15 @@ describe('following', () => {
 
   test('a snapshot for another view is ignored, one for all replaces all', () => {
     feed.print('old');
+    feed.log('loss', [0, 1, 2]);
     open();
     feed.lines.length = 0;
+    feed.points.clear();
     feed.snapshot('somebody else');
     expect(store.log.total).toBe(1);
     feed.snapshot(null);
     expect(store.log.total).toBe(0);
+    expect(store.curves.size).toBe(0);
   });
 
   test('a missing batch is asked for once; without it a snapshot is asked for', () => {
