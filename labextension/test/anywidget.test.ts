@@ -63,7 +63,9 @@ describe('the widget', () => {
     vi.advanceTimersByTime(500);
     expect(kernel.feed.of('hello')).toHaveLength(1);
     for (const el of elements) {
-      expect(el.shadowRoot?.querySelector('section.kf-job')?.getAttribute('data-phase')).toBe('Running');
+      expect(
+        el.firstElementChild?.shadowRoot?.querySelector('section.kf-job')?.getAttribute('data-phase')
+      ).toBe('Running');
     }
     unmount.forEach(each => {
       each();
