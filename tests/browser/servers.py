@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -41,10 +40,13 @@ class Server:
     """Starts at once and can be asked when the constructor returns; ``close`` ends it.
 
     ``app``: the module that is run. ``extended``: whether it has kfnb's server part and extension.
+    ``home``: where its jobs are.
     """
 
-    def __init__(self, folder: Path, app: str = "jupyterlab", *, extended: bool = True) -> None:
-        self.folder, self.home, self.notebooks = folder, folder / "kfnb-home", folder / "notebooks"
+    def __init__(
+        self, folder: Path, app: str = "jupyterlab", *, extended: bool = True, home: Path | None = None
+    ) -> None:
+        self.folder, self.home, self.notebooks = folder, home or folder / "kfnb-home", folder / "notebooks"
         self.token = secrets.token_hex(16)
         self.log = folder / "server.log"
         self.notebooks.mkdir(parents=True)
@@ -174,7 +176,6 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        shutil.rmtree(self.home, ignore_errors=True)
 
 
 def missing() -> str:
