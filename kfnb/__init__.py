@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kfnb.errors import JobFailed, KfnbError
     from kfnb.job import Job
     from kfnb.magics import load_ipython_extension, unload_ipython_extension
+    from kfnb.magics.show import show
     from kfnb.spec import TrainSpec
 
 _HOMES = {
@@ -21,6 +22,7 @@ _HOMES = {
     "jobs": "kfnb.api",
     "train": "kfnb.api",
     "compare": "kfnb.comparison",
+    "show": "kfnb.magics.show",
     "JobFailed": "kfnb.errors",
     "KfnbError": "kfnb.errors",
     "Job": "kfnb.job",
@@ -38,6 +40,7 @@ __all__ = [
     "compare",
     "jobs",
     "load_ipython_extension",
+    "show",
     "train",
     "unload_ipython_extension",
 ]

@@ -24,8 +24,8 @@ _RUNNERS = frozenset(
     ]
 )
 
-#: Programs that somebody sits before, and that are Python themselves.
-_FRONT_ENDS = frozenset(
+#: Programs that somebody sits before and that are Python themselves: those with pages, and those that are terminals.
+_PAGES = frozenset(
     [
         "jupyter-lab",
         "jupyterlab",
@@ -38,6 +38,10 @@ _FRONT_ENDS = frozenset(
         "jupyter_server",
         "server",
         "jupyterhub-singleuser",
+    ]
+)
+_TERMINALS = frozenset(
+    [
         "jupyter-console",
         "jupyter_console",
         "console",
@@ -58,22 +62,31 @@ def until() -> tuple[int, float] | None:
     return None if attended else (os.getpid(), psutil.Process().create_time())
 
 
+def in_terminal() -> bool:
+    """Whether what this kernel shows appears in a terminal, where an output cannot be renewed."""
+    return bool(_TERMINALS & set(_started_by()))
+
+
 def _run_by_a_program() -> bool:
     if "PYTEST_CURRENT_TEST" in os.environ:
         return True
+    names = _started_by()
+    if _RUNNERS & set(names):
+        return True
+    if (_PAGES | _TERMINALS) & set(names) or not names or not names[0].startswith(("python", "pypy")):
+        return False
+    # somebody's own script that runs notebooks (a flow, a scheduled task), unless a server says that it is one
+    return "JPY_SESSION_NAME" not in os.environ
+
+
+def _started_by() -> list[str]:
+    """What the program that started this kernel is called: python -m papermill ..., python /usr/bin/jupyter lab ..."""
     try:
         parent = psutil.Process(int(os.environ.get("JPY_PARENT_PID") or os.getppid()))
         words = parent.cmdline()
     except (psutil.Error, ValueError):
-        return False
-    # python -m papermill ..., /usr/bin/papermill ..., python /usr/bin/jupyter nbconvert ...
-    names = [PurePath(word).name.removesuffix(".exe").removesuffix(".py") for word in words[:4]]
-    if _RUNNERS & set(names):
-        return True
-    if _FRONT_ENDS & set(names) or not names or not names[0].startswith(("python", "pypy")):
-        return False
-    # somebody's own script that runs notebooks (a flow, a scheduled task), unless a server says that it is one
-    return "JPY_SESSION_NAME" not in os.environ
+        return []
+    return [PurePath(word).name.removesuffix(".exe").removesuffix(".py") for word in words[:4]]
 
 
 def notebook_path(shell: Any) -> str | None:

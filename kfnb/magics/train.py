@@ -10,7 +10,7 @@ from kfnb.api import Prepared, prepare_cell
 from kfnb.errors import UsageError
 from kfnb.job import Job
 from kfnb.magics import attended, line
-from kfnb.magics.waiting import show
+from kfnb.magics.waiting import show, show_detached
 from kfnb.options import help_text, parse_train
 from kfnb.views import words
 from kfnb.views.interrupt import blocking, interruptible, submitted
@@ -68,4 +68,5 @@ async def start(shell: Any, prepared: Prepared) -> Job | None:
     for note in prepared.notes:
         print(f"Note: {note}")
     print(f"{job.id} runs on its own. {words.how_to(job.id)}")
+    await show_detached(shell, job)
     return job

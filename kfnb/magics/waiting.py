@@ -11,9 +11,10 @@ from kfnb import portal
 from kfnb.events import Phase
 from kfnb.job import Job, incomplete, raise_unless_succeeded
 from kfnb.magics import attended
+from kfnb.record import Record
 from kfnb.state import JobState
 from kfnb.views import words
-from kfnb.views.interrupt import Detached
+from kfnb.views.interrupt import Detached, interruptible
 from kfnb.views.notebook import NotebookView
 from kfnb.views.terminal import TerminalView
 from kfnb.views.watch import watch
@@ -22,54 +23,91 @@ from kfnb.views.words import Line
 #: Seconds between two updates where nobody looks on: each one is work for the program that runs the notebook.
 _UNATTENDED_PERIOD = 2.0
 
+#: The release of ipykernel since which a cell that awaits lets the kernel answer a page.
+_ANSWERING = (7,)
+
+_View = NotebookView | TerminalView
+
 
 async def show(shell: Any, job: Job, *, notes: Sequence[str] = (), lives_until: tuple[int, float] | None = None) -> Job:
     """Show ``job`` until its end and assign its results in the notebook.
 
     Raises ``JobFailed`` and its kin, ``Detached`` when interrupted, ``KfnbError`` where a result could not be brought.
     """
-    view, state, record = _view(shell, job, notes), JobState(), None
+    view, state, record = _static_view(shell, job, notes), JobState(), None
     try:
         record = await portal.wait(job.arecord())
-        await watch(job, view, state)
+        if isinstance(view, NotebookView) and _answers():
+            from kfnb.views.live import LiveView
+
+            view = live = LiveView(job, record, notes=notes)
+            state = await live.follow()
+        else:
+            if isinstance(view, NotebookView):
+                view.record = record
+            await watch(job, view, state)
         footer, missing = await _results(shell, job, state)
     except asyncio.CancelledError:
-        raise _let_go(view, state, job, record, lives_until) from None
-    _finish(view, state, footer, record)
+        raise await _let_go(view, state, job, record, lives_until) from None
+    await _finish(view, state, footer, record)
     raise_unless_succeeded(job, state.phase, state.reason, state.failure)
     if missing:
         raise incomplete(job, missing)
     return job
 
 
+async def show_detached(shell: Any, job: Job) -> None:
+    """Show ``job`` and do not wait for it, where somebody sits before a page that can show it."""
+    if getattr(shell, "kernel", None) is None or attended.in_terminal() or attended.until() is not None:
+        return
+    from kfnb.views.live import LiveView
+
+    record = await interruptible(job.arecord(), f"Interrupted: {job.id} runs on its own.")
+    view = LiveView(job, record)
+    view.show()
+    view.stand()
+
+
 async def follow_log(shell: Any, job: Job, rank: int | None) -> None:
     """Show ``job`` until its end, with the lines of one rank or of all."""
-    view, state = _view(shell, job, (), rank), JobState()
+    view, state = _static_view(shell, job, (), rank), JobState()
     try:
         await watch(job, view, state, rank=rank)
     except asyncio.CancelledError:
-        raise _let_go(view, state, job, None, None) from None
-    _finish(view, state, [], None)
+        raise await _let_go(view, state, job, None, None) from None
+    await _finish(view, state, [], None)
 
 
-def _view(shell: Any, job: Job, notes: Sequence[str], rank: int | None = None) -> NotebookView | TerminalView:
-    if getattr(shell, "kernel", None) is not None:
+def _static_view(shell: Any, job: Job, notes: Sequence[str], rank: int | None = None) -> _View:
+    if getattr(shell, "kernel", None) is not None and not attended.in_terminal():
         return NotebookView(job.id, notes=notes, period=0.0 if attended.until() is None else _UNATTENDED_PERIOD)
     view = TerminalView(sys.stdout, job.id, rank=rank)
     view.finish(notes)
     return view
 
 
-def _let_go(view: NotebookView | TerminalView, state: JobState, job: Job, record: Any, lives_until: Any) -> Detached:
+def _answers() -> bool:
+    """Whether somebody looks on, and the kernel serves the messages of a page while this cell waits."""
+    if attended.until() is not None or asyncio.get_running_loop() is portal.loop():
+        return False
+    from ipykernel._version import version_info
+
+    return version_info[:1] >= _ANSWERING
+
+
+async def _let_go(view: _View, state: JobState, job: Job, record: Record | None, lives_until: Any) -> Detached:
     said = words.detached(job.id, until_kernel_ends=lives_until is not None)
     # a terminal shows the exception right below; in a notebook the view is what stays
-    _finish(view, state, [Line("info", said)] if isinstance(view, NotebookView) else [], record)
+    if isinstance(view, NotebookView):
+        await view.let_go(state, Line("info", said), record)
+    else:
+        view.finish()
     return Detached(said)
 
 
-def _finish(view: NotebookView | TerminalView, state: JobState, footer: list[Line], record: Any) -> None:
+async def _finish(view: _View, state: JobState, footer: list[Line], record: Record | None) -> None:
     if isinstance(view, NotebookView):
-        view.finish(state, footer, record)
+        await view.finish(state, footer, record)
     else:
         view.finish([line.text for line in footer])
 

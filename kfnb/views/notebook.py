@@ -1,23 +1,27 @@
-"""The form in a notebook's cell: one output, renewed while the job runs, and at the end the one that stays."""
+"""The static form in a notebook's cell: one output, renewed while the job runs, and at the end the one that stays."""
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import contextlib
 import json
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from kfnb.events import JobEvent
 from kfnb.record import Record
 from kfnb.state import JobState
-from kfnb.views import html, text
+from kfnb.views import html, picture, text
 from kfnb.views.words import Line
 
 RECORD_TYPE = "application/vnd.kfnb.record+json"
 
 #: Log lines and characters shown while the job runs, and those that stay in the saved notebook.
-LIVE = {"head": 0, "tail": 30, "budget": 8_000}
-FINAL = {"head": 50, "tail": 200, "budget": 40_000}
+LIVE: dict[str, Any] = {"head": 0, "tail": 30, "budget": 8_000}
+FINAL: dict[str, Any] = {"head": 50, "tail": 200, "budget": 40_000}
 
 #: A record's values are kept in the notebook up to this size, in characters of JSON.
 VALUES_LIMIT = 32_000
@@ -27,16 +31,22 @@ _CLOCK = 1.0
 
 
 class NotebookView:
-    """``period``: shortest time between two updates in seconds (watch.PERIOD is the floor)."""
+    """``period``: shortest time between two updates in seconds (watch.PERIOD is the floor).
+
+    ``record``, once it is known, is in the output from then on: by it, a page that has another way to the job shows it.
+    """
 
     def __init__(self, title: str, *, notes: Sequence[str] = (), period: float = 0.0) -> None:
         self.title = title
         self.footer = [Line("info", note) for note in notes]
+        self.record: Record | None = None
+        self._lock: AbstractContextManager[Any] = contextlib.nullcontext()
         self._period = period
         self._handle: Any = None
         self._shown = ""
         self._changed = True
         self._last = 0.0
+        self._prepared = False
 
     def batch(self, state: JobState, events: Sequence[JobEvent]) -> None:
         self._changed = True
@@ -46,23 +56,56 @@ class NotebookView:
         if since < self._period or (not self._changed and since < _CLOCK):
             return
         self._changed, self._last = False, time.monotonic()
-        self._show(state, now, LIVE, {})
+        if len(state.series) and not self._prepared:
+            self._prepared = True
+            picture.prepare()
+        shown = text.render(state, self.title, now, footer=self.footer, **LIVE)
+        if shown != self._shown:
+            page = html.render(state, self.title, now, footer=self.footer, **LIVE)
+            self._display({**self._view(), "text/html": page, "text/plain": shown})
+        self._shown = shown
 
-    def finish(self, state: JobState, footer: Sequence[Line], record: Record | None) -> None:
-        """The form that stays: what a reader of the saved notebook finds, with no kernel."""
+    async def finish(
+        self, state: JobState, footer: Sequence[Line], record: Record | None, *, live: bool = False
+    ) -> None:
+        """The form that stays: what a reader of the saved notebook finds, with no kernel.
+
+        ``live``: the view that a page runs stays in it.
+        """
         self.footer += footer
-        extra = {RECORD_TYPE: summary(record)} if record is not None else {}
-        self._show(state, time.time(), FINAL, extra)
+        self.record = record or self.record
+        with self._lock:
+            scalars = picture.collect(state)
+        png = await self._draw(scalars)
+        with self._lock:
+            now = time.time()
+            shown = text.render(state, self.title, now, footer=self.footer, **FINAL)
+            page = html.render(state, self.title, now, footer=self.footer, picture=png, **FINAL)
+        image = {"image/png": base64.b64encode(png).decode()} if png is not None else {}
+        self._display({**(self._view() if live else {}), "text/html": page, **image, "text/plain": shown})
 
-    def _show(self, state: JobState, now: float, bounds: dict[str, int], extra: dict[str, Any]) -> None:
+    async def let_go(self, state: JobState, said: Line, record: Record | None) -> None:
+        """Show that nobody waits any more; ``said`` says so."""
+        await self.finish(state, [said], record)
+
+    async def _draw(self, scalars: picture.Scalars) -> bytes | None:
+        try:
+            return await asyncio.to_thread(picture.draw, scalars)
+        except asyncio.CancelledError:  # interrupted a second time: what there is has to do
+            return None
+        except Exception as problem:  # a picture that cannot be made is no reason to lose the job's end
+            self.footer.append(Line("warning", f"The scalars could not be drawn: {problem}"))
+            return None
+
+    def _view(self) -> dict[str, Any]:
+        """What an output holds besides, so that a page can run the view."""
+        return {}
+
+    def _display(self, data: dict[str, Any]) -> None:
         from IPython.display import display
 
-        shown = text.render(state, self.title, now, footer=self.footer, **bounds)
-        if shown == self._shown and not extra:
-            return
-        self._shown = shown
-        page = html.render(state, self.title, now, footer=self.footer, **bounds)
-        data = {"text/plain": shown, "text/html": page, **extra}
+        if self.record is not None:
+            data = {RECORD_TYPE: summary(self.record), **data}
         if self._handle is None:
             self._handle = display(data, raw=True, display_id=True)  # type: ignore[no-untyped-call]
         else:

@@ -133,6 +133,9 @@ class Kernel:
     def _take(self, message: dict[str, Any]) -> None:
         kind, content = message["msg_type"], message["content"]
         cell = self._cells.get(message["parent_header"].get("msg_id"))
+        if kind == "update_display_data":  # it is for an output, whichever cell runs now
+            known = content["transient"]["display_id"]
+            cell = next((one for one in self._cells.values() if known in one.displays), None)
         if kind.startswith("comm_") or cell is None:
             self.others.append(message)
         elif kind == "status":

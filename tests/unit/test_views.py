@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from html.parser import HTMLParser
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from kfnb.events import Checkpoint, Failure, Gap, LogLine, Note, Phase, PhaseChanged, Points, Progress
 from kfnb.state import JobState
-from kfnb.views import html, notebook, plain, table, terminal, text, words
+from kfnb.views import html, notebook, picture, plain, table, terminal, text, words
 
 NOW = 100.0
 
@@ -105,6 +106,19 @@ def test_colours_become_colours_and_nothing_else_does() -> None:
     assert f'<span style="color:{html.RED};font-weight:bold">red</span>' in shown
     assert Tags(shown).text == "[0] a red b pink c"
     assert html.log_line(line("\x1b[" + "9" * 5000 + "m!")).endswith("!</bdi>")
+
+
+def test_the_picture_is_data_of_our_own_and_says_its_values() -> None:
+    state = running(Points(".", 0, EVIL, 0, [1, 2], [0.0, 1.0], [0.5, 0.25]))
+    png = picture.png(state)
+    assert png is not None
+    seen = page(state, picture=png)
+    assert seen.tags <= OURS | {"img"}
+    assert seen.attributes <= {"style", "open", "src", "alt"}
+    shown = html.image(png, f"{EVIL} 0.25 at step 2")
+    assert shown.count("<") == 1
+    assert f'src="data:image/png;base64,{base64.b64encode(png).decode()}"' in shown
+    assert "width:480px" in shown
 
 
 def test_right_to_left_text_cannot_reorder_the_page() -> None:
