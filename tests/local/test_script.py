@@ -1,4 +1,4 @@
-"""Copy as script, as a person goes on with it: the file is saved, its own command is run, and the result is the same."""
+"""Copy as script, as a person goes on with it: the file is saved, its command is run, and the result is the same."""
 
 from __future__ import annotations
 

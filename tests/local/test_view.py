@@ -112,6 +112,9 @@ def test_a_page_follows_the_job_while_the_cell_waits(kernel: Kernel, tmp_path: P
     assert page.heard() == []  # nothing is sent to a page that has not asked
     page.hello()
     kernel.until(lambda: page.head().get("lines") == 5, "the first lines")
+    reply, _ = page.call("script")
+    assert reply["result"]["filename"] == "seen.py"
+    assert "#     kfnb train seen.py --framework python --out answer" in reply["result"]["text"]
     updates = cell.updates
     go.touch()
     kernel.finish(cell)
