@@ -262,19 +262,23 @@ export function Card(props: CardProps): VNode {
           state.chart?.hideCursor();
         }}
       />
-      <p class="kf-caption" title={caption}>
-        {caption !== '' && <Icon name="warning" />}
-        <bdi>{caption}</bdi>
-      </p>
-      <Legend
-        lines={lines}
-        scheme={theme.scheme}
-        hidden={hidden}
-        toggle={toggle}
-        bind={put => {
-          state.put = put;
-        }}
-      />
+      <div class="kf-foot">
+        {caption !== '' && (
+          <p class="kf-caption" title={caption}>
+            <Icon name="warning" />
+            <bdi>{caption}</bdi>
+          </p>
+        )}
+        <Legend
+          lines={lines}
+          scheme={theme.scheme}
+          hidden={hidden}
+          toggle={toggle}
+          bind={put => {
+            state.put = put;
+          }}
+        />
+      </div>
     </figure>
   );
 }

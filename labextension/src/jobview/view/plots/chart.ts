@@ -21,6 +21,7 @@ export interface ChartOptions {
 }
 
 /** The library has this as a constant of its types alone. */
+// eslint-disable-next-line @typescript-eslint/no-unsafe-enum-assignment
 const LOGARITHMIC = 3 as uPlot.Scale.Distr;
 
 /** Pixels of a marker for a value that is not finite. */
