@@ -63,7 +63,7 @@ class Extent(NamedTuple):
     """How far a curve is, for who has followed it: while ``version`` is the same, points were only added at the end."""
 
     version: int
-    count: int
+    points: int
     total: int
 
 
@@ -201,9 +201,7 @@ class SeriesStore(Mapping[SeriesKey, Series]):
 
         Raises ``KeyError`` naming what there is where no series fits, or those of several runs do.
         """
-        keys = [
-            key for key in self if key.tag == tag and run in (None, key.run) and (rank is None or key.rank == rank)
-        ]
+        keys = [key for key in self if key.tag == tag and run in (None, key.run) and (rank is None or key.rank == rank)]
         if not keys:
             raise KeyError(f"no series {tag!r}; there are: {', '.join(sorted({key.tag for key in self})) or 'none'}")
         runs = sorted({key.run for key in keys})

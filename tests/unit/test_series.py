@@ -52,7 +52,7 @@ def test_a_follower_knows_whether_points_were_only_added_at_the_end() -> None:
     before = store.extent(KEY)
     store.add(points([3]))
     assert store.extent(KEY) == (before.version, 3, 3)
-    assert store.since(KEY, before.count).steps.tolist() == [3]
+    assert store.since(KEY, before.points).steps.tolist() == [3]
     store.add(points([3], attempt=1))
     assert store.extent(KEY)[0] != before.version
 
