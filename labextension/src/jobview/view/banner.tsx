@@ -31,7 +31,7 @@ export function Banner(): VNode | null {
   if (store.gone) {
     const { what, why, fix } = store.gone;
     return (
-      <div class="kf-banner" data-tone="bad" role="alert">
+      <div class={store.head ? 'kf-banner' : 'kf-gone'} data-tone="bad" role="alert">
         <Icon name="warning" />
         <bdi>
           {[what, why, fix]

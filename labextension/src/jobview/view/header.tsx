@@ -27,7 +27,7 @@ export function Header({ show, before, askStacks }: HeaderProps): VNode {
       <div class="kf-title">
         <span class="kf-phase" data-tone={tone}>
           <Icon name={icon} />
-          {head?.phase ?? 'Opening'}
+          {head?.phase ?? (store.gone ? 'Gone' : 'Opening')}
         </span>
         <bdi class="kf-name" title={plain(head?.name ?? store.id)}>
           {plain(head?.name ?? '') || store.id}
@@ -40,7 +40,7 @@ export function Header({ show, before, askStacks }: HeaderProps): VNode {
         )}
         <Elapsed />
       </div>
-      <Buttons show={show} askStacks={askStacks} />
+      {(head ?? !store.gone) && <Buttons show={show} askStacks={askStacks} />}
       <div class="kf-second">
         <Reason />
         {before && (
@@ -70,7 +70,7 @@ function Reason(): VNode | null {
   const { store } = useShared();
   const { head } = store;
   if (!head) {
-    return <p class="kf-reason">Looking for the job…</p>;
+    return store.gone ? null : <p class="kf-reason">Looking for the job…</p>;
   }
   if (head.failure) {
     return null;
@@ -160,16 +160,12 @@ function StopButton(): VNode {
   };
 
   return (
-    <button
-      type="button"
-      class="kf-button"
-      data-tone="bad"
-      aria-label="Stop"
-      aria-busy={pressed !== null}
-      onClick={stop}
-    >
+    <button type="button" class="kf-button" data-tone="bad" aria-busy={pressed !== null} onClick={stop}>
       <Icon name="stopping" />
-      <span class="kf-word">{pressed === null ? 'Stop' : 'Stopping…'}</span>
+      <span class="kf-hidden">Stop</span>
+      <span class="kf-word" aria-hidden="true">
+        {pressed === null ? 'Stop' : 'Stopping…'}
+      </span>
     </button>
   );
 }

@@ -121,24 +121,28 @@ function Body({ said, show, before }: Pick<JobProps, 'show' | 'before'> & { said
       style={{ '--kf-bg': theme.background }}
     >
       <Header show={show} before={before} askStacks={askStacks} />
-      <Failure />
-      <ProgressRow />
-      <Facts showTag={setFocusTag} />
-      {stacks && (
-        <Stacks
-          stacks={stacks}
-          close={() => {
-            setStacks(null);
-          }}
-        />
-      )}
-      <div class="kf-body">
-        <div class="kf-figures">
-          <Ranks chosen={chosen} choose={setChosen} />
-          <Scalars focusTag={focusTag} />
-        </div>
-        <LogPane chosen={chosen} choose={setChosen} />
-      </div>
+      {head || !store.gone ? (
+        <>
+          <Failure />
+          <ProgressRow />
+          <Facts showTag={setFocusTag} />
+          {stacks && (
+            <Stacks
+              stacks={stacks}
+              close={() => {
+                setStacks(null);
+              }}
+            />
+          )}
+          <div class="kf-body">
+            <div class="kf-figures">
+              <Ranks chosen={chosen} choose={setChosen} />
+              <Scalars focusTag={focusTag} />
+            </div>
+            <LogPane chosen={chosen} choose={setChosen} />
+          </div>
+        </>
+      ) : null}
       <Banner />
       <Toast said={said} />
       <p class="kf-live kf-hidden" aria-live="polite">

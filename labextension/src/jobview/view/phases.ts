@@ -50,7 +50,7 @@ export function rankLook({ state, code }: Pick<RankInfo, 'state' | 'code'>): Ran
     return { words: state, mark: '?', tone: 'quiet' };
   }
   if (code === 0) {
-    return { words: 'exited, done', mark: '✓', tone: 'good' };
+    return { words: 'exited with code 0', mark: '✓', tone: 'good' };
   }
   if (code === null) {
     return { words: 'exited', mark: '–', tone: 'quiet' };

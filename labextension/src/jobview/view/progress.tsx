@@ -20,7 +20,7 @@ export function ProgressRow(): VNode | null {
   const known = share !== null;
   return (
     <div class="kf-progress" data-known={known} data-silent={typeof head?.progress?.silent === 'number'}>
-      {head?.progress && (
+      {head?.progress ? (
         <>
           <div
             class="kf-bar"
@@ -40,6 +40,17 @@ export function ProgressRow(): VNode | null {
             {words.map(word => (
               <bdi key={word}>{word}</bdi>
             ))}
+          </p>
+        </>
+      ) : (
+        <>
+          <div class="kf-bar" />
+          <p class="kf-progress-words">
+            {head?.phase === 'Running' && (
+              <span>
+                How far it is: <code>for batch in kf.track(loader)</code> in the cell tells.
+              </span>
+            )}
           </p>
         </>
       )}

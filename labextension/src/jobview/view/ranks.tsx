@@ -11,6 +11,9 @@ import { rankLook } from './phases';
 /** Up to so many ranks each have a row with its last line; more are a grid of small squares. */
 const ROWS = 16;
 
+/** Ranks that have not started are shown for so many at most. */
+const MOST = 1_024;
+
 interface RanksProps {
   chosen: ReadonlySet<number>;
   choose: (ranks: ReadonlySet<number>) => void;
@@ -28,6 +31,10 @@ export function Ranks({ chosen, choose }: RanksProps): VNode | null {
   if (ranks.length === 0 && expected === 0) {
     return null;
   }
+  // Their places are kept free while the job is starting.
+  const missing = Array.from({ length: Math.min(expected, MOST) }, (_, rank) => rank).filter(
+    rank => !store.ranks.has(rank)
+  );
   const dense = Math.max(ranks.length, expected) > ROWS;
   const tabStop = current !== null && store.ranks.has(current) ? current : (ranks[0]?.rank ?? 0);
 
@@ -90,7 +97,6 @@ export function Ranks({ chosen, choose }: RanksProps): VNode | null {
         onPointerLeave={() => {
           setHinted(null);
         }}
-        style={{ '--kf-expected': Math.max(expected, ranks.length) }}
       >
         {ranks.map(info => (
           <RankChip
@@ -102,6 +108,13 @@ export function Ranks({ chosen, choose }: RanksProps): VNode | null {
             press={press}
             hint={setHinted}
           />
+        ))}
+        {missing.map(rank => (
+          <span key={rank} class="kf-rank-chip" data-state="none">
+            <span class="kf-rank-mark" />
+            <span class="kf-rank-number">{rank}</span>
+            {!dense && <span class="kf-rank-last">not started</span>}
+          </span>
         ))}
       </div>
     </div>
@@ -129,7 +142,6 @@ function RankChip({ info, dense, pressed, tabStop, press, hint }: ChipProps): VN
       data-rank={rank}
       data-state={state}
       data-tone={tone}
-      aria-label={`Rank ${rank}, ${words}`}
       aria-description={last}
       aria-pressed={pressed}
       tabIndex={tabStop ? 0 : -1}
@@ -147,12 +159,27 @@ function RankChip({ info, dense, pressed, tabStop, press, hint }: ChipProps): VN
         hint(null);
       }}
     >
-      <span class="kf-rank-mark">{mark}</span>
-      <span class="kf-rank-number" style={{ color: rankColour(rank, theme.scheme) }}>
+      <span class="kf-hidden">{`Rank ${rank}, ${words}`}</span>
+      <span class="kf-rank-mark" aria-hidden="true">
+        {mark}
+      </span>
+      <span
+        class="kf-rank-number"
+        aria-hidden="true"
+        style={dense ? undefined : { color: rankColour(rank, theme.scheme) }}
+      >
         {rank}
       </span>
-      {!dense && <bdi class="kf-rank-last">{last || words}</bdi>}
-      {!dense && done !== null && <span class="kf-rank-done">{percent(done)}</span>}
+      {!dense && (
+        <bdi class="kf-rank-last" aria-hidden="true">
+          {last || words}
+        </bdi>
+      )}
+      {!dense && done !== null && (
+        <span class="kf-rank-done" aria-hidden="true">
+          {percent(done)}
+        </span>
+      )}
     </button>
   );
 }
@@ -180,6 +207,10 @@ export function summary(ranks: readonly RankInfo[]): string {
   }
   if (states.size === 0) {
     return 'None has started yet.';
+  }
+  const [[only = ''] = []] = states;
+  if (states.size === 1) {
+    return `${counted(ranks.length, 'rank')}${ranks.length > 1 ? ', all' : ','} ${only}`;
   }
   const parts = [...states].sort((a, b) => b[1] - a[1]).map(([words, number]) => `${number} ${words}`);
   return `${counted(ranks.length, 'rank')}: ${parts.join('; ')}`;

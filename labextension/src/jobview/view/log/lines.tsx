@@ -143,7 +143,7 @@ export function Lines(props: LinesProps): VNode {
     <div
       ref={scroller}
       class="kf-lines"
-      role={count > 0 ? 'listbox' : undefined}
+      role={count > 0 ? 'listbox' : 'group'}
       aria-label="Lines"
       aria-activedescendant={current !== null ? `${name}-${indexAt(current)}` : undefined}
       tabIndex={0}

@@ -54,10 +54,10 @@ export function LogPane({ chosen, choose }: PaneProps): VNode {
   // What came since the user left the end.
   useLayoutEffect(() => {
     if (follow) {
-      left.current = rows;
+      left.current = log.total;
     }
   });
-  const fresh = follow ? 0 : Math.max(rows - left.current, 0);
+  const fresh = follow || filtered ? 0 : Math.max(log.total - left.current, 0);
 
   const go = (row: number): void => {
     setCurrent(row);

@@ -140,13 +140,15 @@ function Tool({ name, hint, pressed, disabled = false, act, children }: ToolProp
     <button
       type="button"
       class="kf-tool"
-      aria-label={name}
       aria-pressed={pressed}
       title={hint ?? name}
       disabled={disabled}
       onClick={act}
     >
-      {children}
+      <span class="kf-hidden">{name}</span>
+      <span class="kf-tool-face" aria-hidden="true">
+        {children}
+      </span>
     </button>
   );
 }

@@ -125,7 +125,7 @@ export class Chart {
           ...axis,
           space: 26,
           size: (_plot, values) => Math.max(34, 9 + 6.4 * Math.max(0, ...widths(values))),
-          values: (_plot, splits) => splits.map(value => (Number.isFinite(value) ? format(value) : ''))
+          values: (_plot, splits) => splits.map(value => (look.log && !isRound(value) ? '' : format(value)))
         }
       ],
       series: [
@@ -165,10 +165,9 @@ export class Chart {
     if (this.#zoom) {
       return [this.#zoom.from, this.#zoom.to];
     }
-    if (low === null || high === null) {
-      return [0, 1];
-    }
-    return low === high ? [low - 1, high + 1] : [low, high];
+    const { xs } = this.#drawing;
+    const [first = low ?? 0, last = high ?? 1] = [xs[0], xs[xs.length - 1]];
+    return first === last ? [first - 1, last + 1] : [first, last];
   }
 
   /** Points without a place: at the top where they are NaN or +∞, at the bottom where they are -∞. */
@@ -217,6 +216,11 @@ function vertical(low: number | null, high: number | null, log: boolean): [numbe
   }
   const room = high === low ? Math.abs(high) * 0.1 || 1 : (high - low) * 0.06;
   return [low - room, high + room];
+}
+
+/** A logarithmic axis has a place for its ends too, which are no numbers to read off. */
+function isRound(value: number): boolean {
+  return Math.abs(value - Number(value.toPrecision(1))) <= 1e-9 * Math.abs(value);
 }
 
 function widths(values: readonly string[] | null): number[] {

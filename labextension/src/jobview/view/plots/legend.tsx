@@ -42,6 +42,18 @@ export function Legend({ lines, scheme, hidden, toggle, bind }: LegendProps): VN
 
   return (
     <div class="kf-legend" ref={list}>
+      {lines.length > NAMED && (
+        <button
+          type="button"
+          class="kf-link"
+          aria-expanded={all}
+          onClick={() => {
+            setAll(!all);
+          }}
+        >
+          {all ? 'Fewer' : counted(lines.length, 'line')}
+        </button>
+      )}
       {named.map(({ curve, name, look }) => {
         const { colour, dash } = lineLook(look, scheme);
         return (
@@ -68,18 +80,6 @@ export function Legend({ lines, scheme, hidden, toggle, bind }: LegendProps): VN
           </button>
         );
       })}
-      {lines.length > NAMED && (
-        <button
-          type="button"
-          class="kf-link"
-          aria-expanded={all}
-          onClick={() => {
-            setAll(!all);
-          }}
-        >
-          {all ? 'Fewer' : counted(lines.length, 'line')}
-        </button>
-      )}
     </div>
   );
 }

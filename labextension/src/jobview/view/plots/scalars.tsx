@@ -42,9 +42,9 @@ export function Scalars({ focusTag }: { focusTag: { tag: string } | null }): VNo
   const over = head !== null && isTerminal(head.phase);
   // A place that was kept free stays: what is below must not jump when the job ends without a scalar.
   const reserved = useRef(false);
-  reserved.current ||= !over;
+  reserved.current ||= head !== null && !over;
   if (tags.size === 0) {
-    return reserved.current ? <Empty over={over} /> : null;
+    return reserved.current || !head ? <Empty over={over} /> : null;
   }
   const wanted = tagFilter(filter);
   const found = [...tags].filter(([tag]) => wanted(tag));

@@ -10,7 +10,7 @@ export interface Line {
   look: number;
 }
 
-/** The plots in the order of their names, numbers in them by their size. */
+/** The plots in the order of their names, numbers in them by their size; those in no group ("loss") first. */
 export function groupTags(curves: Iterable<Curve>): Map<string, Line[]> {
   const all = [...curves];
   const runs = [...new Set(all.map(curve => curve.run))];
@@ -29,7 +29,8 @@ export function groupTags(curves: Iterable<Curve>): Map<string, Line[]> {
     nameLines(lines);
   }
   const order = new Intl.Collator('en', { numeric: true });
-  return new Map([...groups].sort(([a], [b]) => order.compare(a, b)));
+  const isGrouped = (tag: string): number => Number(tag.includes('/'));
+  return new Map([...groups].sort(([a], [b]) => isGrouped(a) - isGrouped(b) || order.compare(a, b)));
 }
 
 /** Names say what tells a plot's lines apart: the run, the rank, both, or nothing where there is one line. */
