@@ -182,6 +182,7 @@ class Feed:
             preview = Source(source.facts)
             preview.add(recent)
             preview.all_read()
+            preview.read = 0.0
             self._show(preview)
         began = time.monotonic()
         async with contextlib.aclosing(job.astream(None, follow=False)) as stream:  # type: ignore[type-var]
