@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kfnb.api import prepare_again
 from kfnb.errors import KfnbError, UsageError
+from kfnb.events import Phase
 from kfnb.views.feed.curves import thin
 from kfnb.views.feed.store import SHOWN, WHOLE
 
@@ -88,7 +89,8 @@ async def _stacks(feed: Feed, params: Mapping[str, Any]) -> Answer:
 
 async def _stop(feed: Feed, params: Mapping[str, Any]) -> Answer:
     await feed.job.astop(wait=False)
-    return {"phase": str((await feed.job.ainfo()).phase)}, []
+    phase = (await feed.job.ainfo()).phase
+    return {"phase": str(phase if phase.terminal else Phase.STOPPING)}, []  # it has been asked, and soon says so
 
 
 async def _again(feed: Feed, params: Mapping[str, Any]) -> Answer:
