@@ -5,7 +5,7 @@ import { isTerminal } from '../protocol';
 import { plain } from '../text';
 import { copyText, errorSaid } from './actions';
 import { useShared, useTicks, useTopics } from './context';
-import { clock, counted, duration } from './format';
+import { ago, clock, counted } from './format';
 import { Icon, type IconName } from './icons';
 import { PHASES, waiting } from './phases';
 
@@ -146,9 +146,9 @@ function StopButton(): VNode {
 
   const stop = (): void => {
     if (pressed !== null) {
-      const since = duration((performance.now() - pressed) / 1_000);
+      const when = ago((performance.now() - pressed) / 1_000);
       say({
-        text: `Stop was asked for ${since} ago. The ranks have a moment to save and end; then they are ended.`
+        text: `Stop was asked for ${when}. The ranks have a moment to save and end; then they are ended.`
       });
       return;
     }

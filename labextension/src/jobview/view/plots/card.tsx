@@ -1,16 +1,16 @@
 import type { VNode } from 'preact';
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 
-import { format } from '../../curves';
 import { plain } from '../../text';
 import { useShared } from '../context';
-import { clock, count, counted, timeOfDay } from '../format';
+import { counted } from '../format';
 import { Icon } from '../icons';
+import { CardState, type Zoom } from './cardstate';
 import { Chart } from './chart';
-import { type Columns, type Drawing, type Look, draw, oddWords } from './data';
+import { type Drawing, type Look, oddWords } from './data';
 import { Legend } from './legend';
 import type { Scheduler } from './scheduler';
-import { type Line, nearest, places } from './tags';
+import type { Line } from './tags';
 
 export interface CardProps {
   tag: string;
@@ -24,8 +24,6 @@ export interface CardProps {
   /** Asked to show itself: a new object each time. */
   focus: object | null;
 }
-
-type Zoom = { from: number; to: number } | null;
 
 /** One tag's plot: all runs and ranks that logged it. */
 export function Card(props: CardProps): VNode {
@@ -79,7 +77,6 @@ export function Card(props: CardProps): VNode {
     state.putValues(figure.current);
     setCaption(captionOf(drawing, state.lines));
     figure.current?.setAttribute('data-nonfinite', String(drawing.odd.length));
-    figure.current?.setAttribute('data-points', String(total(state.lines)));
   };
 
   useEffect(() => {
@@ -101,6 +98,8 @@ export function Card(props: CardProps): VNode {
     observer.observe(element);
     const unsubscribe = watch.on('curves', () => {
       if (state.changed()) {
+        // Also where the card is not seen: whoever reads the page is told the truth.
+        element.setAttribute('data-points', String(total(state.lines)));
         request(false);
       }
     });
@@ -281,59 +280,6 @@ export function Card(props: CardProps): VNode {
       </div>
     </figure>
   );
-}
-
-/** What of a card outlives its drawings, and is read by them. */
-class CardState {
-  lines: readonly Line[] = [];
-  look: Look = { smoothing: 0, axis: 'step', log: false };
-  origin = 0;
-  hidden: ReadonlySet<string> = new Set();
-  zoom: Zoom = null;
-  readonly details = new Map<string, Columns>();
-  chart: Chart | null = null;
-  seen = false;
-  hovered: number | null = null;
-  put: (values: readonly string[]) => void = () => undefined;
-  #drawn = '';
-
-  draw(pixels: number): Drawing {
-    this.#drawn = this.#versions();
-    const { lines, look, origin, hidden, zoom, details } = this;
-    return draw({ lines, look, origin, hidden, zoom, details, pixels });
-  }
-
-  /** Whether the curves are other ones than those that were drawn. */
-  changed(): boolean {
-    return this.#drawn !== this.#versions();
-  }
-
-  /** Values beside the names: those under the cursor, else the newest. */
-  putValues(figure: HTMLElement | null): void {
-    const { lines, look, origin, hovered } = this;
-    this.put(
-      lines.map(({ curve }) => {
-        const at = hovered === null ? curve.count - 1 : nearest(places(curve, look.axis, origin), hovered);
-        const value = curve.values[at];
-        return value === undefined ? '' : format(value);
-      })
-    );
-    const at = figure?.querySelector('.kf-at');
-    if (at) {
-      at.textContent = hovered === null ? '' : placeWords(hovered, look.axis);
-    }
-  }
-
-  #versions(): string {
-    return this.lines.map(({ curve }) => curve.version).join();
-  }
-}
-
-function placeWords(x: number, axis: Look['axis']): string {
-  if (axis === 'step') {
-    return `step ${count(Math.round(x))}`;
-  }
-  return axis === 'relative' ? clock(x) : timeOfDay(x);
 }
 
 function captionOf({ odd, unplaced }: Drawing, lines: readonly Line[]): string {
