@@ -125,7 +125,7 @@ export class Chart {
           ...axis,
           space: 26,
           size: (_plot, values) => Math.max(34, 9 + 6.4 * Math.max(0, ...widths(values))),
-          values: (_plot, splits) => splits.map(value => (look.log && !isRound(value) ? '' : format(value)))
+          values: (_plot, splits) => splits.map(value => (isShown(value, look.log) ? format(value) : ''))
         }
       ],
       series: [
@@ -218,9 +218,9 @@ function vertical(low: number | null, high: number | null, log: boolean): [numbe
   return [low - room, high + room];
 }
 
-/** A logarithmic axis has a place for its ends too, which are no numbers to read off. */
-function isRound(value: number): boolean {
-  return Math.abs(value - Number(value.toPrecision(1))) <= 1e-9 * Math.abs(value);
+/** A logarithmic axis has places for its ends, which are no numbers to read off, and null where there is no room. */
+function isShown(value: number | null, log: boolean): value is number {
+  return value !== null && (!log || Math.abs(value - Number(value.toPrecision(1))) <= 1e-9 * Math.abs(value));
 }
 
 function widths(values: readonly string[] | null): number[] {
