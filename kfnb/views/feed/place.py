@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from kfnb.events import AttemptStarted, Gap, JobEvent, LogLine, Phase, PhaseChanged
 from kfnb.views.words import plural
@@ -20,15 +20,17 @@ class Placer:
         self._attempt = 0
         self._held: list[LogLine] = []
 
-    def lines(self, events: Iterable[JobEvent]) -> list[LogLine]:
-        lines: list[LogLine] = []
+    def lines(self, events: Sequence[JobEvent]) -> list[LogLine]:
+        lines = [event for event in events if type(event) is LogLine and not event.transient]
+        if len(lines) == len(events) and not self._held:  # as it is most often
+            return lines
+        lines = []
         for event in events:
-            kind = type(event)
-            if kind is LogLine:
-                if self._held and event.time >= self._held[0].time:  # type: ignore[union-attr]
-                    lines += self._until(event.time)  # type: ignore[union-attr]
-                if not event.transient:  # type: ignore[union-attr]
-                    lines.append(event)  # type: ignore[arg-type]
+            if isinstance(event, LogLine):
+                if self._held and event.time >= self._held[0].time:
+                    lines += self._until(event.time)
+                if not event.transient:
+                    lines.append(event)
             elif isinstance(event, PhaseChanged):
                 self._held += _phase(event)
                 if not self.reading:

@@ -46,11 +46,10 @@ class Source:
         self.state.add(events)
         self.log.append(self.placer.lines(events))
         news = News()
-        for event in events:
-            kind = type(event)
-            if kind is Points:
-                news.curves[SeriesKey(event.run, event.rank, event.tag)] = None  # type: ignore[union-attr]
-            elif kind is not LogLine and kind is not Progress:
+        for event in [event for event in events if type(event) is not LogLine]:
+            if isinstance(event, Points):
+                news.curves[SeriesKey(event.run, event.rank, event.tag)] = None
+            elif not isinstance(event, Progress):
                 news.others = True
         return news
 

@@ -135,7 +135,8 @@ class LogStore:
         if text.count("\n") != len(texts) - 1:
             texts = [text.replace("\n", " ") for text in texts]
             text = "\n".join(texts)
-        flags = bytes(map(_FLAGS.__getitem__, streams))
+        plain = streams.count("stdout") == len(streams)
+        flags = bytes(len(streams)) if plain else bytes(map(_FLAGS.__getitem__, streams))
         long = max(map(len, texts)) > SHOWN
         if long:
             flags = bytes(flag | CUT if len(text) > SHOWN else flag for flag, text in zip(flags, texts, strict=True))
