@@ -10,6 +10,7 @@ import pytest
 
 import kfnb
 from tests.browser.servers import ROOT, Server
+from tests.waiting import wait_for
 
 # Test modules take it from here: without playwright they are skipped as they are collected.
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
@@ -143,7 +144,9 @@ class NotebookPage:
 
     def ready(self) -> NotebookPage:
         self.cells.first.wait_for(timeout=DEADLINE)
-        self.page.locator('.jp-Notebook-ExecutionIndicator[data-status="idle"]').first.wait_for(timeout=DEADLINE)
+        wait_for(lambda: self.server.is_connected(self._name), timeout=DEADLINE / 1000, what="the page at its kernel")
+        idle = self.page.locator('.jp-Notebook-ExecutionIndicator[data-status="idle"]')
+        idle.first.wait_for(state="attached", timeout=DEADLINE)  # a narrow page has no room to show it
         return self
 
     def reload(self) -> NotebookPage:
@@ -167,6 +170,7 @@ class NotebookPage:
         """Run the code cell ``number`` as Shift+Enter does."""
         self.cell(number).locator(".jp-InputArea-editor").click()
         self.page.keyboard.press("Shift+Enter")
+        expect(self.cell(number).locator(".jp-InputPrompt")).to_contain_text(re.compile(r"[*\d]"))  # it was accepted
         return self
 
     def menu(self, *names: str) -> NotebookPage:

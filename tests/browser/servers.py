@@ -155,6 +155,11 @@ class Server:
         ]
         return pid
 
+    def is_connected(self, name: str) -> bool:
+        """Whether the notebook ``name`` has an idle kernel and a page has a connection to it."""
+        kernels = [s["kernel"] for s in self.ask("api/sessions") if s["path"] == name]
+        return any(kernel["execution_state"] == "idle" and kernel["connections"] for kernel in kernels)
+
     def trust(self, name: str) -> None:
         """As `jupyter trust` does."""
         env = {**os.environ, "JUPYTER_DATA_DIR": str(self.folder / "data"), "HOME": str(self.folder / "user")}

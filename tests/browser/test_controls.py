@@ -113,5 +113,5 @@ def test_run_again(notebook: NotebookPage, server: Server) -> None:
     view.reach("Succeeded")
     expect(view.line("here")).to_be_visible()
     notebook.take("again")
-    notebook.page.get_by_role("button", name="previous").click()
+    notebook.page.get_by_role("button", name="previous:").click()
     expect(view.root).to_have_attribute("aria-label", f"Job {first}")
