@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.browser.servers import Server, missing, options_of
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -50,8 +51,10 @@ def a_server(folder: Path, *, extended: bool = True, home: Path | None = None) -
             os.environ["KFNB_HOME"] = before
 
 
-def idle(page: Page) -> None:
-    """Wait until the notebook's kernel waits for work."""
+def open_notebook(page: Page, server: Server, name: str) -> None:
+    """Open it in JupyterLab and wait until its kernel waits for work."""
+    page.goto(server.address(f"lab/tree/{name}"))
+    wait_for(lambda: server.is_connected(name), timeout=DEADLINE / 1000, what="the page at its kernel")
     page.locator('.jp-Notebook-ExecutionIndicator[data-status="idle"]').first.wait_for(timeout=DEADLINE)
 
 

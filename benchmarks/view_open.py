@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import kfnb
-from benchmarks._browser import DEADLINE, a_page, a_server, idle
+from benchmarks._browser import DEADLINE, a_page, a_server, open_notebook
 from benchmarks._common import median, tell
 from benchmarks.eventfiles import TAGS, write
 
@@ -103,8 +103,7 @@ def notebook_of(server: Server, job: str, name: str) -> str:
 
 def ours(job: kfnb.Job, server: Server, page: Page) -> dict[str, float]:
     name = notebook_of(server, job.id, "large.ipynb")
-    page.goto(server.address(f"lab/tree/{server.write('empty.ipynb', 'pass')}"))
-    idle(page)
+    open_notebook(page, server, server.write("empty.ipynb", "pass"))
     found: dict[str, float] = page.evaluate(LOOK, [name, POINTS // TAGS, LINES])
     return found
 

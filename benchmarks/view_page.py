@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks._browser import DEADLINE, a_page, a_server, idle, run_cell
+from benchmarks._browser import DEADLINE, a_page, a_server, open_notebook, run_cell
 from benchmarks._common import tell
 
 RANKS, LINES, TAGS, POINTS = 64, 20, 20, 10  # lines and points a second
@@ -65,13 +65,13 @@ def measure(folder: Path, *, extended: bool) -> None:
     with a_server(folder, extended=extended) as server, a_page() as page:
         page.add_init_script(WATCH)
         name = server.write("busy.ipynb", "%load_ext kfnb", CELL)
-        page.goto(server.address(f"lab/tree/{name}"))
-        idle(page)
+        open_notebook(page, server, name)
         run_cell(page, 0)
         run_cell(page, 1)
         view = page.locator("section.kf-job")
         view.wait_for(timeout=DEADLINE)
         view.locator('button[data-rank="63"][data-state="running"]').wait_for(timeout=DEADLINE)
+        view.get_by_role("button", name=f"Show all {TAGS}").click(timeout=DEADLINE)
         view.locator(f'figure[data-tag="tag{TAGS - 1}"]').wait_for(state="attached", timeout=DEADLINE)
         view.scroll_into_view_if_needed()
         pause = threading.Event()
