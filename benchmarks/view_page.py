@@ -6,15 +6,21 @@ machine to what is measured.
 
 from __future__ import annotations
 
+import re
+import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
 from benchmarks._browser import DEADLINE, a_page, a_server, open_notebook, run_cell
 from benchmarks._common import tell
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
 
 RANKS, LINES, TAGS, POINTS = 64, 20, 20, 10  # lines and points a second
 SECONDS = 30
@@ -60,6 +66,12 @@ class Share:
         return 100 * (self._used() - self._before) / (time.monotonic() - self._began)
 
 
+def seen(view: Locator) -> tuple[int, int]:
+    """The lines and the points of one series that the page knows of."""
+    lines = re.sub(r"\D", "", view.locator(".kf-matches").inner_text())
+    return int(lines), int(view.locator("figure[data-tag=tag00]").get_attribute("data-points") or 0)
+
+
 def measure(folder: Path, *, extended: bool) -> None:
     carrier = "server" if extended else "widget"
     with a_server(folder, extended=extended) as server, a_page() as page:
@@ -77,15 +89,21 @@ def measure(folder: Path, *, extended: bool) -> None:
         pause = threading.Event()
         pause.wait(5)  # the page has laid out what there is
         shares = {"kernel": Share(server.kernel_pid(name)), "server": Share(server.process.pid)}
-        since = page.evaluate("performance.now()")
+        before, since = seen(view), page.evaluate("performance.now()")
         page.evaluate("window.watched.delays.length = window.watched.frames.length = 0")
         follow = view.get_by_role("button", name="Follow", exact=True)
         for _ in range(SECONDS):
             follow.click()
             pause.wait(1)
+        came = [after - first for first, after in zip(before, seen(view), strict=True)]
         used = {who: share.percent() for who, share in shares.items()}
         watched = page.evaluate("window.watched")
         view.get_by_role("button", name="Stop", exact=True).click()
+    print(f"{carrier}: {came[0]} lines and {TAGS} x {came[1]} points came in {SECONDS} s", flush=True)
+    if came[0] < 0.9 * RANKS * LINES * SECONDS or came[1] < 0.9 * POINTS * SECONDS:
+        sys.exit("the page, or the ranks, did not keep up")
+    if not watched["tasks"]:
+        sys.exit("the page said of no long task, not even of those in which it was loaded")
     tasks = [duration for start, duration in watched["tasks"] if start >= since]
     longest, delay, frame = max(tasks, default=0.0), max(watched["delays"]), max(watched["frames"])
     tasks_said = f"{longest:.0f} ms, {len(tasks)} over 50 ms in {SECONDS} s" if tasks else f"none in {SECONDS} s"
