@@ -1,14 +1,24 @@
-import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
+import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { INotebookTracker } from '@jupyterlab/notebook';
 
-/**
- * The extension's root. It needs no service of JupyterLab and asks nothing of the server: its parts are
- * added to it, each of which must stand being absent.
- */
+import { addRenderer } from './renderer';
+import { Connection } from './server';
+
+/** The outputs of `%%kftrain` cells are jobs: followed over the server, whether their kernel lives or not. */
 const plugin: JupyterFrontEndPlugin<void> = {
   id: 'kfnb:plugin',
   description: 'Training jobs made from notebook cells',
   autoStart: true,
-  activate: () => undefined
+  optional: [INotebookTracker],
+  activate: (app: JupyterFrontEnd, tracker: INotebookTracker | null) => {
+    const connection = new Connection(app.serviceManager.serverSettings);
+    tracker?.forEach(panel => {
+      addRenderer(panel.content.rendermime, connection);
+    });
+    tracker?.widgetAdded.connect((_, panel) => {
+      addRenderer(panel.content.rendermime, connection);
+    });
+  }
 };
 
 export default plugin;
