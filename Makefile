@@ -3,7 +3,7 @@ PYTHON ?= python3
 # Parallel test processes, and what else pytest is to be told: make test PYTEST="tests/unit -k spec"
 WORKERS ?= logical
 PYTEST ?=
-BENCHMARKS ?= load_ext launch lines idle eventfiles
+BENCHMARKS ?= load_ext launch lines idle eventfiles view_lines view_page view_open
 
 BIN := .venv/bin
 STAMP := .venv/.kfnb-installed
