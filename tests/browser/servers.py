@@ -124,8 +124,8 @@ class Server:
         return json.loads(text) if text else None
 
     def address(self, page: str) -> str:
-        """Of a page of the server, for a browser that has not been there yet."""
-        return f"{self.url}{page}?token={self.token}"
+        """Of a page of the server, for a browser that has not been there yet; nothing of an earlier page is opened."""
+        return f"{self.url}{page}?token={self.token}&reset"
 
     def write(self, name: str, *cells: str) -> str:
         """A new notebook of these code cells; returns its name."""

@@ -9,7 +9,7 @@ from tests.browser.pages import DEADLINE, NotebookPage, expect
 from tests.browser.servers import Server
 
 LINES = 200_000
-BODY = f"""
+BODY = """
 import os, sys, time
 began = time.time()
 for block in range(500):
