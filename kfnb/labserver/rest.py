@@ -37,7 +37,9 @@ class _Handler(APIHandler):
             answer = await portal.wait(ask(jobs))
         except KfnbError as error:
             self.set_status(next(status for kind, status in _STATUS if isinstance(error, kind)))
-            answer = {"what": error.what, "why": error.why, "fix": error.fix}
+            parts = {"what": error.what, "why": error.why, "fix": error.fix}
+            # "message" is what Jupyter's own code shows of a refusal
+            answer = {"message": " ".join(filter(None, parts.values())), **parts}
         await self.finish(json.dumps(answer))
 
 

@@ -50,7 +50,7 @@ async def test_an_unknown_job_is_told_in_three_parts(
         await http_server_client.fetch(url, headers=jp_auth_header, **options)
     assert refused.value.code == 404
     answer = json.loads(refused.value.response.body)
-    assert set(answer) == {"what", "why", "fix"}
+    assert set(answer) == {"message", "what", "why", "fix"}
     assert "no" in answer["what"]
 
 
