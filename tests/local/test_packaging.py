@@ -52,7 +52,9 @@ def test_wheel_of_a_clean_checkout(tmp_path: Path) -> None:
     sources = [*checkout.glob("kfnb/**/*.py"), *checkout.glob("kfnb_worker/**/*.py")]
     assert sources
     assert {source.relative_to(checkout).as_posix() for source in sources} <= set(names)
-    assert not [n for n in names if n.startswith(("kfnb/labextension/", "tests/", "node_modules/"))]
+    assert "kfnb/views/static/jobview.js" in names
+    assert [n for n in names if n.endswith(".data/data/etc/jupyter/jupyter_server_config.d/kfnb.json")]
+    assert not [n for n in names if n.startswith(("kfnb/labextension/", "kfnb/etc/", "tests/", "node_modules/"))]
 
     run(
         sys.executable,
@@ -71,6 +73,9 @@ def test_wheel_of_a_clean_checkout(tmp_path: Path) -> None:
     plain = re.sub(r"\x1b\[\d*m", "", listed)
     here = plain.partition(str(jupyter / "labextensions"))[2]
     assert re.search(rf"kfnb v{re.escape(version)} enabled OK \(python, kfnb\)", here), plain
+    config = str(prefix / "etc/jupyter")
+    listed = run(sys.executable, "-m", "jupyter", "server", "extension", "list", cwd=tmp_path, JUPYTER_CONFIG_PATH=config)
+    assert re.search(r"kfnb\.labserver.*enabled", re.sub(r"\x1b\[\d*m", "", listed).partition(config)[2]), listed
 
 
 def test_no_lock_file_names_a_download_host() -> None:
