@@ -74,9 +74,12 @@ def test_a_reserved_directory_is_no_job_before_its_record(run):
     assert [job.id for job in rundir.jobs()] == [run.id]
 
 
-@pytest.mark.parametrize("id", ["nothing-abcde", "../jobs", ".", "", "a/b"])
+@pytest.mark.parametrize("id", ["nothing-abcde", "../jobs", "../../job-aaaaa", ".", "", "a/b"])
 def test_what_is_no_job_is_not_found(id):
     rundir.open_home()
+    elsewhere = rundir.open_home().parent / "job-aaaaa"  # one that lies beside the jobs
+    elsewhere.mkdir()
+    (elsewhere / "record.json").write_text("{}")
     with pytest.raises(NotFound):
         rundir.find(id)
 

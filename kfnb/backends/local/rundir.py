@@ -121,7 +121,7 @@ def reserve_id(jobs: Path, name: str) -> RunDir:
 def find(id: str) -> RunDir:
     """The job's directory. Raises ``NotFound``, also for one whose submission never came to its end."""
     run = RunDir(home() / "jobs" / id)
-    if not _is_job(run):
+    if not _ID.fullmatch(id) or not _is_job(run):  # an id may come from a page: it is no path
         raise NotFound(f"There is no job {id} on this machine", fix="`%kfjobs` (or `kfnb jobs`) lists those there are.")
     return run
 
