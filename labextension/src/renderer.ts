@@ -8,6 +8,9 @@ import type { Connection } from './server';
 export const RECORD = 'application/vnd.kfnb.record+json';
 export const WIDGET = 'application/vnd.jupyter.widget-view+json';
 
+/** What can be a job's id: nothing else that a notebook says is asked for. */
+const ID = /^[a-z0-9][-a-z0-9]{0,99}$/;
+
 /** Before the widget, whose rank is 0: the server shows the job whether there is a kernel or not. */
 const RANK = -10;
 
@@ -167,5 +170,5 @@ export class JobOutput extends Panel implements IRenderMime.IRenderer {
 
 function jobId(record: unknown): string | null {
   const id = typeof record === 'object' && record !== null && 'id' in record ? record.id : null;
-  return typeof id === 'string' && id !== '' ? id : null;
+  return typeof id === 'string' && ID.test(id) ? id : null;
 }
