@@ -26,6 +26,7 @@ SCREENSHOTS = ROOT / "out" / "screenshots"
 #: What JupyterLab and its own extensions say by themselves.
 _NOT_OURS = re.compile(
     r"favicon|/api/(sessions|kernels|terminals|contents|workspaces|lsp)|/lsp/|lab/api/(settings|workspaces|translations)"
+    r"|404 \(Not Found\) .*/kfnb/api/jobs/"  # asked whether there is such a job: there is none
     r"|ERR_(CONNECTION_REFUSED|NETWORK_CHANGED|ABORTED)|Kernel: (dead|restarting)|WebSocket connection to .*/channels"
 )
 

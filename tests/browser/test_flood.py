@@ -13,19 +13,19 @@ BODY = """
 import os, sys, time
 began = time.time()
 for block in range(500):
-    for line in range({LINES // 500}):
-        sys.stdout.write(f"line {{block * {LINES // 500} + line}} {{'x' * 80}}\\n")
+    for line in range(block * LINES // 500, (block + 1) * LINES // 500):
+        sys.stdout.write(f"line {line} {'x' * 80}\\n")
     sys.stdout.flush()
     time.sleep(max(0, began + (block + 1) / 100 - time.time()))
 print("the last one", flush=True)
-while not os.path.exists({{gate!r}}):
+while not os.path.exists(GATE):
     time.sleep(0.02)
 """
 
 
 def test_200_000_lines_in_5_seconds(notebook: NotebookPage, server: Server, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
-    code = cell("flood", BODY.format(gate=str(gate.path)))
+    code = cell("flood", f"LINES, GATE = {LINES}, {str(gate.path)!r}\n{BODY}")
     notebook.open(server.write("flood.ipynb", LOAD, code)).run(0).run(1)
     view = notebook.view().reach("Running")
     follow = view.button("Follow")

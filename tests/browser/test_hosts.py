@@ -19,7 +19,7 @@ def test_without_the_extension(notebook: NotebookPage, server: Server, tmp_path:
     code = steps("comm", 20, gate, 100_000, "--procs-per-node 2")
     notebook.open(server.write("comm.ipynb", LOAD, code)).run(0).run(1)
     view = notebook.view().reach("Running")
-    expect(view.line("rank 1 step 19")).to_be_visible(timeout=DEADLINE)
+    expect(view.line("step 19").first).to_be_visible(timeout=DEADLINE)
     expect(view.figure("loss")).to_have_attribute("data-points", "20")
     gate.open()
     view.more_points("loss", 25)
