@@ -74,8 +74,9 @@ def test_wheel_of_a_clean_checkout(tmp_path: Path) -> None:
     here = plain.partition(str(jupyter / "labextensions"))[2]
     assert re.search(rf"kfnb v{re.escape(version)} enabled OK \(python, kfnb\)", here), plain
     config = str(prefix / "etc/jupyter")
-    listed = run(sys.executable, "-m", "jupyter", "server", "extension", "list", cwd=tmp_path, JUPYTER_CONFIG_PATH=config)
-    assert re.search(r"kfnb\.labserver.*enabled", re.sub(r"\x1b\[\d*m", "", listed).partition(config)[2]), listed
+    command = (sys.executable, "-m", "jupyter", "server", "extension", "list")
+    listed = re.sub(r"\x1b\[\d*m", "", run(*command, cwd=tmp_path, JUPYTER_CONFIG_PATH=config))
+    assert re.search(r"kfnb\.labserver.*enabled", listed.partition(config)[2]), listed
 
 
 def test_no_lock_file_names_a_download_host() -> None:
