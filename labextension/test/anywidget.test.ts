@@ -113,7 +113,7 @@ describe('the carrier of a widget', () => {
       },
       'job-3'
     );
-    broken.send({ type: 'bye' });
+    broken.send({ type: 'bye', client: 'c' });
     await vi.advanceTimersByTimeAsync(0);
   });
 

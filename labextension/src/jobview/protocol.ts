@@ -234,7 +234,7 @@ export type ViewMessage =
   | { type: 'ack'; n: number }
   | { type: 'visible'; visible: boolean }
   | { type: 'resend'; from: number; to: number }
-  | { type: 'bye' }
+  | { type: 'bye'; client: string }
   | { [M in Method]: { type: 'call'; id: string; client: string; method: M; params: CallParams[M] } }[Method];
 
 /** What was answered to a call. */

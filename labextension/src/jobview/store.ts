@@ -225,7 +225,7 @@ export class JobStore {
     if (this.#disposed) {
       return;
     }
-    this.#carrier.send({ type: 'bye' });
+    this.#carrier.send({ type: 'bye', client: this.#client });
     this.#disposed = true;
     clearInterval(this.#watch);
     clearTimeout(this.#ackTimer);
