@@ -29,6 +29,8 @@ _NOT_OURS = re.compile(
     r"|404 \(Not Found\) .*/kfnb/api/jobs/"  # asked whether there is such a job: there is none
     r"|ERR_(CONNECTION_REFUSED|NETWORK_CHANGED|ABORTED)|Kernel: (dead|restarting)|WebSocket connection to .*/channels"
 )
+#: The stack of an exception that is JupyterLab's or Notebook's alone.
+_ONLY_JUPYTER = re.compile(r"[^\n]*(\n +at (?:[^\n]*/static/(?:lab|notebook)/[^\n]*|async Promise.all[^\n]*))+\n*")
 
 
 class View:
@@ -129,7 +131,8 @@ class NotebookPage:
             self.problems.append(f"console: {message.text} ({where})")
 
     def _failed(self, error: Error) -> None:
-        self.problems.append(f"uncaught: {error.stack or error.message}")
+        if not _ONLY_JUPYTER.fullmatch(error.stack or ""):
+            self.problems.append(f"uncaught: {error.stack or error.message}")
 
     def take(self, stage: str) -> Path:
         self._shots += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -14,6 +15,8 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 import kfnb
 from tests.waiting import wait_for
@@ -144,16 +147,13 @@ class Server:
         return json.loads((self.notebooks / name).read_text())
 
     def kernel_pid(self, name: str) -> int:
-        """The process of the kernel that runs for the notebook ``name``."""
-        import psutil
-
+        """The process of the kernel that runs for the notebook ``name``; 0 while there is none."""
         [kernel] = [s["kernel"]["id"] for s in self.ask("api/sessions") if s["path"] == name]
-        [pid] = [
-            child.pid
-            for child in psutil.Process(self.process.pid).children(recursive=True)
-            if any(kernel in word for word in child.cmdline())
-        ]
-        return pid
+        for child in psutil.Process(self.process.pid).children():
+            with contextlib.suppress(psutil.Error):  # it has just been killed
+                if any(kernel in word for word in child.cmdline()):
+                    return child.pid
+        return 0
 
     def is_connected(self, name: str) -> bool:
         """Whether the notebook ``name`` has an idle kernel and a page has a connection to it."""

@@ -71,7 +71,7 @@ def test_width(width: int, notebook: NotebookPage, server: Server) -> None:
     notebook.open(name, base="doc/tree/").run(0).run(1)
     view = notebook.view().reach("Succeeded")
     notebook.is_done(1)
-    expect(view.figure("accuracy")).to_have_attribute("data-points", "200")
+    expect(view.figure("accuracy")).to_have_attribute("data-points", "400")
     view.root.scroll_into_view_if_needed()
     notebook.take("whole")
     assert view.root.evaluate("view => view.scrollWidth <= view.clientWidth"), "it is wider than its place"
