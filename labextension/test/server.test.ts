@@ -59,7 +59,7 @@ function follow(
     status => statuses.push(status)
   );
   const send = (type: 'hello' | 'bye'): void => {
-    carrier.send(type === 'hello' ? { type, client: 'c', version: 1 } : { type });
+    carrier.send(type === 'hello' ? { type, client: 'c', version: 1 } : { type, client: 'c' });
   };
   return { heard, statuses, send, close };
 }

@@ -396,7 +396,7 @@ describe('calls', () => {
   test('a store that is disposed of says goodbye and is quiet', () => {
     open();
     store.dispose();
-    expect(feed.sent.at(-1)).toEqual({ type: 'bye' });
+    expect(feed.sent.at(-1)).toMatchObject({ type: 'bye', client: expect.any(String) as string });
     expect(feed.closed).toBe(true);
     const sent = feed.sent.length;
     feed.batch();
