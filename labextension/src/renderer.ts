@@ -11,8 +11,8 @@ export const WIDGET = 'application/vnd.jupyter.widget-view+json';
 /** What can be a job's id: nothing else that a notebook says is asked for. */
 const ID = /^[a-z0-9][-a-z0-9]{0,99}$/;
 
-/** Before the widget, whose rank is 0: the server shows the job whether there is a kernel or not. */
-const RANK = -10;
+/** Before the widget, whose rank is -10: the server shows the job whether there is a kernel or not. */
+const RANK = -100;
 
 /** Have `rendermime` show the outputs of `%%kftrain` as jobs, over the server. */
 export function addRenderer(rendermime: IRenderMimeRegistry, connection: Connection): void {
