@@ -27,6 +27,7 @@ SCREENSHOTS = ROOT / "out" / "screenshots"
 _NOT_OURS = re.compile(
     r"favicon|/api/(sessions|kernels|terminals|contents|workspaces|lsp)|/lsp/|lab/api/(settings|workspaces|translations)"
     r"|404 \(Not Found\) .*/kfnb/api/jobs/"  # asked whether there is such a job: there is none
+    r"|Comm not found for comm id"  # of a widget that another page had
     r"|ERR_(CONNECTION_REFUSED|NETWORK_CHANGED|ABORTED)|Kernel: (dead|restarting)|WebSocket connection to .*/channels"
 )
 #: The stack of an exception that is JupyterLab's or Notebook's alone.
