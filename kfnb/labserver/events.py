@@ -37,7 +37,7 @@ MESSAGE = 1 << 20
 WAITING = 64 << 20
 
 #: Calls that change something.
-_CHANGES = {"stop", "again"}
+_CHANGES = ("stop", "again")
 
 _UNUSABLE = KfnbError("What the page sent cannot be used.", fix="Reload the page.")
 _TOO_MANY = KfnbError(
