@@ -1,7 +1,7 @@
 """Builds the front end, from where the wheel takes it: the JupyterLab extension and the widget's module.
 
 It is built when one of the two is missing or older than one of its sources, so that a checkout never ships a stale
-bundle, and a source distribution, whose files all have one time, is installed without Node.js.
+bundle. A source distribution holds what was built, and is installed without Node.js.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ SOURCES = [
     "package-lock.json",
     "tsconfig.json",
 ]
+# Only a source distribution has it. The times of its files are worth nothing: some installers set those of unpacking.
+UNPACKED = "PKG-INFO"
+
 # npm writes the first of these at the end of an installation from the second
 INSTALLED, LOCK = "node_modules/.package-lock.json", "package-lock.json"
 
@@ -30,6 +33,8 @@ INSTALLED, LOCK = "node_modules/.package-lock.json", "package-lock.json"
 class LabextensionHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         root = Path(self.root)
+        if (root / UNPACKED).exists() and all((root / built).exists() for built in BUILT):
+            return
         if not any(_older(root / built, [root / source for source in SOURCES]) for built in BUILT):
             return
         npm = shutil.which("npm")
