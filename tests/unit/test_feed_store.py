@@ -197,3 +197,14 @@ def test_memory_does_not_grow_with_the_log() -> None:
     assert len(view._recent) <= 4
     assert view._count >= 90  # blocks, each of which costs three numbers
     assert told(view.range(50_000, 1)) == [("w" * 100, 0, 0.0, 0)]
+
+
+def test_the_newest_lines_of_many_pieces_are_within_a_message() -> None:
+    """The newlines that join the pieces are counted too, whatever is left of the room."""
+    for length in range(500, 530):
+        store = LogStore()
+        for _ in range(NEWEST_BYTES // length + 1):
+            store.append([line("x" * length)])
+        newest = store.newest(0)
+        assert 0 <= NEWEST_BYTES - len(newest.text) <= length
+        assert newest.text.count(b"\n") == newest.count - 1

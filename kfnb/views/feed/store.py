@@ -159,8 +159,10 @@ class LogStore:
             if shown.count > missing or len(shown.text) > room:
                 shown = _end_of(shown, missing, room)
                 missing = 0
-            found.append(shown)
-            missing, room = missing - shown.count, room - len(shown.text)
+            if shown.count:
+                found.append(shown)
+            # the pieces are joined by newlines
+            missing, room = missing - shown.count, room - len(shown.text) - 1
         return joined(found[::-1]) if found else NO_LINES
 
     def view(self) -> LogView:
