@@ -3,6 +3,8 @@ PYTHON ?= python3
 # Parallel test processes, and what else pytest is to be told: make test PYTEST="tests/unit -k spec"
 WORKERS ?= logical
 PYTEST ?=
+# pytest's status where it has selected no test: the pages are tested one after the other, and apart from the rest
+NONE := 5
 BENCHMARKS ?= load_ext launch lines idle eventfiles view_lines view_page view_open
 
 BIN := .venv/bin
@@ -24,7 +26,8 @@ demo: $(STAMP)
 
 test: $(STAMP) node_modules/.package-lock.json
 	npm run --silent test
-	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not browser" $(PYTEST) || [ $$? -eq $(NONE) ]
+	$(BIN)/python -m pytest -m browser $(PYTEST) || [ $$? -eq $(NONE) ]
 
 lint: $(STAMP) node_modules/.package-lock.json
 	$(BIN)/ruff check .
