@@ -23,6 +23,9 @@ from kfnb.source import Bundle, cell_source, function_source, script_source
 from kfnb.source.requirements import requirement_lines
 from kfnb.spec import NAME_LIMIT, TrainSpec
 
+#: What an id can be: never a path.
+_ID = re.compile(r"[a-z0-9][-a-z0-9]{0,99}")
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -232,6 +235,18 @@ def train(
 def jobs() -> list[JobInfo]:
     """All jobs of this user, newest first."""
     return portal.call(list_jobs())
+
+
+def job_of(id: Any) -> Job:
+    """The job with this id, which a page says, without looking whether there is one.
+
+    Raises ``NotFound`` for what cannot be an id.
+    """
+    if not isinstance(id, str) or not _ID.fullmatch(id):
+        raise NotFound(
+            "There is no such job.", "That is no job's id.", "`%kfjobs` (or `kfnb jobs`) lists those there are."
+        )
+    return Job(id, open_backend())
 
 
 def attach(name: str) -> Job:

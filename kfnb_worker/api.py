@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ContextManager, Dict, Iterable, Iterator, List, Optional, Tuple, TypeVar
 
@@ -14,8 +17,6 @@ from kfnb_worker.channel import channel
 PROGRESS_SECONDS = 0.1
 
 _Item = TypeVar("_Item")
-
-_progressed = 0.0
 
 
 def rank() -> int:
@@ -83,13 +84,13 @@ def log(step: int, **scalars: Any) -> None:
 
 
 def progress(done: float, total: Optional[float] = None, unit: str = "") -> None:
-    """Tell how far this rank is: ``done`` of ``total`` units. Told at most ten times a second, and at the end.
+    """Tell how far this rank is: ``done`` of ``total`` units. Told at most ten times a second; the last one is always.
 
     Amounts that are not finite tell nothing.
     """
     if not math.isfinite(done) or not (total is None or math.isfinite(total)):
         return
-    _tell_progress(done, total, unit, {}, final=total is not None and done >= total)
+    _progress.tell(done, total, unit, final=total is not None and done >= total)
 
 
 def track(iterable: Iterable[_Item], total: Optional[float] = None, unit: str = "step") -> Iterator[_Item]:
@@ -121,26 +122,62 @@ def track(iterable: Iterable[_Item], total: Optional[float] = None, unit: str = 
         untold += 1
         if now - told >= PROGRESS_SECONDS:
             means = {"step": (now - told) / untold, "wait": waited / untold}
-            if _tell_progress(done, total, unit, means):
-                told, untold, waited = now, 0, 0.0
+            _progress.tell(done, total, unit, means, final=False)
+            told, untold, waited = now, 0, 0.0
     if untold:
         means = {"step": (now - told) / untold, "wait": waited / untold}
-        _tell_progress(done, total, unit, means, final=True)
+        _progress.tell(done, total, unit, means, final=True)
 
 
-def _tell_progress(done: float, total: Optional[float], unit: str, more: Dict[str, float], final: bool = False) -> bool:
-    """Whether it was told: it is not too soon after the last time, or ``final``."""
-    global _progressed
-    now = time.time()
-    if now - _progressed < PROGRESS_SECONDS and not final:
-        return False
-    _progressed = now
-    client = channel()
-    if client is not None:
+class _Progress:
+    """Tells the newest of what it is given, at most every ``PROGRESS_SECONDS``; a ``final`` one at once."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self._lock = threading.RLock()  # a signal handler may tell too
+        self._told = 0.0  # when, in Unix seconds
+        self._held: Optional[Dict[str, Any]] = None
+        self._waits = False
+
+    def tell(
+        self, done: float, total: Optional[float], unit: str, means: Optional[Dict[str, float]] = None, *, final: bool
+    ) -> None:
+        if channel() is None:
+            return
+        now = time.time()
         amount = None if total is None else float(total)
         message = {"e": "progress", "r": rank(), "done": float(done), "total": amount, "unit": unit, "t": now}
-        client.send({**message, **more})
-    return True
+        with self._lock:
+            self._held = {**message, **(means or {})}
+            soon = self._told + PROGRESS_SECONDS - now
+            if final or not 0.0 < soon <= PROGRESS_SECONDS:
+                self.flush()
+            elif not self._waits:
+                self._flush_in(soon)
+
+    def flush(self) -> None:
+        with self._lock:
+            message, self._held, self._waits = self._held, None, False
+            client = channel()
+            if message is not None and client is not None:
+                self._told = time.time()
+                client.send(message)
+
+    def _flush_in(self, seconds: float) -> None:
+        """However long the next step takes, it is known by then where this one was."""
+        timer = threading.Timer(seconds, self.flush)
+        timer.daemon = True
+        with suppress(RuntimeError):  # no thread can be started: the process ends, and flushes then
+            timer.start()
+            self._waits = True
+
+
+_progress = _Progress()
+atexit.register(_progress.flush)
+# a forked child has none of its parent's threads, and perhaps its locked lock
+os.register_at_fork(after_in_child=_progress.reset)
 
 
 def precision() -> Optional[str]:

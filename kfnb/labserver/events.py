@@ -112,8 +112,8 @@ class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
 
     def _hear(self, frames: ModuleType, name: str, message: Mapping[str, Any]) -> None:
         if message.get("type") == "call" and not self._may_write and message.get("method") in _CHANGES:
-            reply = {"type": "reply", "to": message.get("client"), "id": message.get("id"), "ok": False}
-            self._tell(frames, name, {**reply, "error": _parts(_FORBIDDEN)})
+            to, id = _plain(message.get("client")), _plain(message.get("id"))
+            self._tell(frames, name, {"type": "reply", "to": to, "id": id, "ok": False, "error": _parts(_FORBIDDEN)})
             return
         subscriber = self._channels[name]
         subscriber.receive(message)
@@ -167,6 +167,11 @@ def _read(frame: str | bytes) -> tuple[str | None, Any, Mapping[str, Any] | None
         said.get("job"),
         message if isinstance(message, dict) else None,
     )
+
+
+def _plain(said: Any) -> str | int | None:
+    """What may be repeated to a page."""
+    return said if isinstance(said, (str, int)) else None
 
 
 def _error(kind: str, error: KfnbError) -> dict[str, Any]:

@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from importlib import metadata
 from typing import Any
 
-from kfnb.backends import open_backend
-from kfnb.errors import NotFound
-from kfnb.job import Job
+from kfnb.api import job_of
 
-#: What an id can be: never a path.
-_ID = re.compile(r"[a-z0-9][-a-z0-9]{0,99}")
-
-
-def job_of(id: Any) -> Job:
-    """The job ``id``, without looking whether there is one. Raises ``NotFound`` for what cannot be an id."""
-    if not isinstance(id, str) or not _ID.fullmatch(id):
-        raise NotFound(
-            "There is no such job.", "That is no job's id.", "`%kfjobs` (or `kfnb jobs`) lists those there are."
-        )
-    return Job(id, open_backend())
+__all__ = ["info", "job_of", "status", "stop"]
 
 
 async def status() -> dict[str, Any]:

@@ -16,7 +16,7 @@ from kfnb.record import Record
 from kfnb.state import JobState
 from kfnb.views.feed import open_feed
 from kfnb.views.notebook import NotebookView
-from kfnb.views.words import Line
+from kfnb.views.words import Line, how_to
 
 if TYPE_CHECKING:
     from kfnb.views.widget import JobWidget
@@ -98,6 +98,13 @@ class LiveView(NotebookView):
 
     def _view(self) -> dict[str, Any]:
         return self._widget.bundle() if self._widget is not None else {}
+
+    def _passing(self, now: float) -> Sequence[Line]:
+        """A page that runs the view sees no more of this form, and a notebook that is saved meanwhile keeps it."""
+        if self._widget is None:
+            return ()
+        then = time.strftime("%Y-%m-%d %H:%M", time.gmtime(now))
+        return [Line("info", f"So it was at {then} UTC. {how_to(self._job.id)}")]
 
     def _open(self) -> None:
         self._tried = True

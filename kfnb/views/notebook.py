@@ -59,9 +59,10 @@ class NotebookView:
         if len(state.series) and not self._prepared:
             self._prepared = True
             picture.prepare()
-        shown = text.render(state, self.title, now, footer=self.footer, **LIVE)
+        footer = [*self.footer, *self._passing(now)]
+        shown = text.render(state, self.title, now, footer=footer, **LIVE)
         if shown != self._shown:
-            page = html.render(state, self.title, now, footer=self.footer, **LIVE)
+            page = html.render(state, self.title, now, footer=footer, **LIVE)
             self._display({**self._view(), "text/html": page, "text/plain": shown})
         self._shown = shown
 
@@ -96,6 +97,10 @@ class NotebookView:
         except Exception as problem:  # a picture that cannot be made is no reason to lose the job's end
             self.footer.append(Line("warning", f"The scalars could not be drawn: {problem}"))
             return None
+
+    def _passing(self, now: float) -> Sequence[Line]:
+        """What the footer says besides, until the end."""
+        return ()
 
     def _view(self) -> dict[str, Any]:
         """What an output holds besides, so that a page can run the view."""

@@ -1,5 +1,7 @@
 """The live view as an anywidget: the feed's messages over the kernel's comm, for pages that have no other way.
 
+After "Run again" a view shows another job: its messages carry ``job``, that job's id, both ways.
+
 Importing this takes anywidget and the built view with it: it is done when a view is shown, and raises ``OSError`` in a
 checkout whose view has not been built.
 """
@@ -13,6 +15,8 @@ import anywidget
 from traitlets import Unicode
 
 from kfnb import portal
+from kfnb.api import job_of
+from kfnb.errors import KfnbError
 from kfnb.job import Job
 from kfnb.views.feed import open_feed
 
@@ -34,12 +38,12 @@ class JobWidget(anywidget.AnyWidget):
 
     #: Whether a page has said anything: it shows the job.
     heard = False
-    _subscriber: Subscriber | None = None
     _closed = False
 
     def __init__(self, job: Job) -> None:
         super().__init__(job_id=job.id)
         self._job = job
+        self._subscribers: dict[str, Subscriber] = {}
         self.on_msg(self._received)
 
     def __repr__(self) -> str:
@@ -59,11 +63,29 @@ class JobWidget(anywidget.AnyWidget):
         portal.loop().call_soon_threadsafe(self._deliver, message)
 
     def _deliver(self, message: Any) -> None:
-        if self._closed:
+        if self._closed or not isinstance(message, dict):
             return
-        if self._subscriber is None:
-            self._subscriber = open_feed(self._job).subscribe(self._publish)
-        self._subscriber.receive(message)
+        id = message.get("job", self._job.id)
+        subscriber = self._subscribers.get(id) if isinstance(id, str) else None
+        if subscriber is None:
+            try:
+                subscriber = self._subscribe(id)
+            except KfnbError:  # no page of ours asks for what cannot be a job
+                return
+        subscriber.receive(message)
+        if id != self._job.id and message.get("type") == "bye":
+            self._subscribers.pop(id).close()
+
+    def _subscribe(self, id: Any) -> Subscriber:
+        own = id == self._job.id
+        job = self._job if own else job_of(id)
+        mark = {} if own else {"job": job.id}
+
+        def publish(header: dict[str, Any], buffers: list[bytes]) -> None:
+            self._publish({**header, **mark}, buffers)
+
+        self._subscribers[job.id] = open_feed(job).subscribe(publish)
+        return self._subscribers[job.id]
 
     def _publish(self, header: dict[str, Any], buffers: list[bytes]) -> None:
         """Called on the portal's loop; the comm's messages may be sent from any thread."""
@@ -75,6 +97,6 @@ class JobWidget(anywidget.AnyWidget):
 
     def _leave(self) -> None:
         self._closed = True
-        if self._subscriber is not None:
-            self._subscriber.close()
-            self._subscriber = None
+        for subscriber in self._subscribers.values():
+            subscriber.close()
+        self._subscribers.clear()

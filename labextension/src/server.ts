@@ -9,6 +9,9 @@ type Receive = Parameters<Carrier['open']>[0];
 const FIRST = 1_000;
 const MOST = 30_000;
 
+/** Times that the server is asked whether it has a job, while it cannot say. */
+const QUESTIONS = 4;
+
 /** Milliseconds that a connection stays open without a channel: cells are rendered again and again. */
 const LINGER = 10_000;
 
@@ -24,6 +27,7 @@ export class Connection {
   readonly #channels = new Map<string, Channel>();
   #socket: WebSocket | null = null;
   #attempts = 0;
+  #opened = Infinity;
   #made = 0;
   #again: ReturnType<typeof setTimeout> | undefined;
   #linger: ReturnType<typeof setTimeout> | undefined;
@@ -32,14 +36,25 @@ export class Connection {
     this.#settings = settings;
   }
 
-  /** Whether the server has the job `id`: not where kfnb is not installed in it, or it keeps its jobs elsewhere. */
+  /**
+   * Whether the server has the job `id`: not where kfnb is not installed in it, or it keeps its jobs elsewhere. Asked
+   * again where the server cannot be reached, or fails; then it is a no.
+   */
   async has(id: string): Promise<boolean> {
-    try {
-      const response = await this.#request(`kfnb/api/jobs/${encodeURIComponent(id)}`);
-      return response.ok;
-    } catch {
-      return false;
+    for (let attempt = 0; attempt < QUESTIONS; attempt += 1) {
+      if (attempt > 0) {
+        await new Promise(resolve => setTimeout(resolve, pause(attempt - 1)));
+      }
+      try {
+        const { ok, status } = await this.#request(`kfnb/api/jobs/${encodeURIComponent(id)}`);
+        if (ok || (status < 500 && status !== 429)) {
+          return ok;
+        }
+      } catch {
+        // the network, or a server that starts
+      }
     }
+    return false;
   }
 
   /** What carries the feed of the job `id` to one store. */
@@ -90,7 +105,7 @@ export class Connection {
     socket.binaryType = 'arraybuffer';
     this.#socket = socket;
     socket.onopen = () => {
-      this.#attempts = 0;
+      this.#opened = Date.now();
       this.#tell('open');
     };
     socket.onmessage = event => {
@@ -101,13 +116,13 @@ export class Connection {
     socket.onclose = () => {
       this.#socket = null;
       this.#tell('lost');
-      const wait = Math.min(FIRST * 2 ** this.#attempts++, MOST);
-      this.#again = setTimeout(
-        () => {
-          this.#connect();
-        },
-        wait * (0.5 + Math.random() / 2)
-      );
+      if (Date.now() - this.#opened > MOST) {
+        this.#attempts = 0; // it held: a server that takes each page and drops it is left in peace
+      }
+      this.#opened = Infinity;
+      this.#again = setTimeout(() => {
+        this.#connect();
+      }, pause(this.#attempts++));
     };
   }
 
@@ -134,6 +149,11 @@ export class Connection {
       this.#channels.get(read.channel)?.receive(read.message, read.buffers);
     }
   }
+}
+
+/** Milliseconds to wait after so many failures: not all pages of a server at once. */
+function pause(failures: number): number {
+  return Math.min(FIRST * 2 ** failures, MOST) * (1 + Math.random() / 2);
 }
 
 interface Frame {

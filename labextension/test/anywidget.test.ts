@@ -117,6 +117,36 @@ describe('the carrier of a widget', () => {
     await vi.advanceTimersByTimeAsync(0);
   });
 
+  test('tells the jobs of one widget apart', () => {
+    const sent: unknown[] = [];
+    const listeners: Listener[] = [];
+    const model: Model = {
+      get: () => 'job-7',
+      on: (_, listener) => listeners.push(listener),
+      off: () => undefined,
+      send: message => sent.push(message)
+    };
+    const heard: Record<string, FeedMessage[]> = { 'job-7': [], 'job-8': [] };
+    for (const [id, messages] of Object.entries(heard)) {
+      const carrier = widgetCarrier(model, id);
+      carrier.open(
+        message => messages.push(message),
+        () => undefined
+      );
+      carrier.send({ type: 'bye', client: 'c' });
+    }
+    expect(sent).toEqual([
+      { type: 'bye', client: 'c' },
+      { type: 'bye', client: 'c', job: 'job-8' }
+    ]);
+    const gone: FeedMessage = { type: 'gone', error: { what: 'It is gone.', why: '', fix: '' } };
+    listeners.forEach(listener => {
+      listener(gone);
+      listener({ ...gone, job: 'job-8' });
+    });
+    expect(heard).toEqual({ 'job-7': [gone], 'job-8': [{ ...gone, job: 'job-8' }] });
+  });
+
   test('has no other way to stop in a page without a server of JupyterLab', () => {
     expect(widgetCarrier(new KernelModel('job-4').proxy(), 'job-4')).not.toHaveProperty('stop');
   });

@@ -117,8 +117,8 @@ test('A lost socket is opened again, ever less often, and at once for a new view
   }
   waits.forEach((wait, i) => {
     const most = Math.min(2 ** i, 30);
-    expect(wait).toBeGreaterThanOrEqual(most / 2);
-    expect(wait).toBeLessThanOrEqual(most + 0.1);
+    expect(wait).toBeGreaterThanOrEqual(most);
+    expect(wait).toBeLessThanOrEqual(1.5 * most + 0.1);
   });
 
   follow(page, 'b-2');
@@ -127,6 +127,23 @@ test('A lost socket is opened again, ever less often, and at once for a new view
   expect(view.statuses.at(-1)).toBe('open');
   vi.advanceTimersByTime(60_000);
   expect(TestSocket.opened).toHaveLength(10);
+});
+
+test('A server that takes the page and drops it is asked ever less often; after one that held, soon', () => {
+  follow(connection(), 'a-1');
+  const wait = (held: number): number => {
+    const before = TestSocket.opened.length;
+    const socket = TestSocket.newest().accept();
+    vi.advanceTimersByTime(held);
+    socket.close();
+    const from = Date.now();
+    while (TestSocket.opened.length === before) {
+      vi.advanceTimersByTime(100);
+    }
+    return Date.now() - from;
+  };
+  expect([100, 100, 100, 100, 100].map(wait).at(-1)).toBeGreaterThanOrEqual(16_000);
+  expect(wait(60_000)).toBeLessThan(2_000);
 });
 
 test('It closes some time after the last view, and opens with the next', () => {
@@ -172,17 +189,32 @@ test('Frames that cannot be read, and those of views that have gone, are dropped
   expect(unpack(whole.slice(0, 3))).toBeNull();
 });
 
-test('A server that has the job says so; one without kfnb, or that cannot be reached, does not', async () => {
+test('A server that has the job says so; one without kfnb does not', async () => {
   const page = connection();
   expect(await page.has('a-1')).toBe(true);
   expect(asked).toEqual([{ method: 'GET', path: '/base/kfnb/api/jobs/a-1' }]);
   answer = () => new Response('', { status: 404 });
   expect(await page.has('../a')).toBe(false);
   expect(asked.at(-1)?.path).toBe('/base/kfnb/api/jobs/..%2Fa');
-  answer = () => {
-    throw new TypeError('no network');
-  };
-  expect(await page.has('a-1')).toBe(false);
+});
+
+test('A server that cannot say whether it has a job is asked again, a few times', async () => {
+  const page = connection();
+  const answers = [
+    (): Response => {
+      throw new TypeError('no network');
+    },
+    () => new Response('', { status: 503 }),
+    () => new Response('{}')
+  ];
+  answer = () => (answers.shift() ?? (() => new Response('', { status: 500 })))();
+  const there = page.has('a-1');
+  await vi.advanceTimersByTimeAsync(60_000);
+  expect(await there).toBe(true);
+  const never = page.has('a-1');
+  await vi.advanceTimersByTimeAsync(60_000);
+  expect(await never).toBe(false);
+  expect(asked).toHaveLength(7);
 });
 
 test('A job is stopped by the server, and a refusal is told', async () => {

@@ -116,6 +116,7 @@ def test_a_page_follows_the_job_while_the_cell_waits(kernel: Kernel, tmp_path: P
     assert reply["result"]["filename"] == "seen.py"
     assert "#     kfnb train seen.py --framework python --out answer" in reply["result"]["text"]
     updates = cell.updates
+    assert f"To see it: %kfattach {page.state['job_id']}" in data["text/plain"]  # if it is saved so
     go.touch()
     kernel.finish(cell)
     assert cell.status == "ok"
@@ -228,6 +229,22 @@ def test_show_needs_no_waiting(kernel: Kernel, tmp_path: Path) -> None:
     missing = kernel.run("kfnb.show('nobody')")
     assert missing.error is not None
     assert missing.error["ename"] == "NotFound"
+
+
+def test_a_page_sees_the_job_that_repeats_this_one_too(kernel: Kernel, tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    kernel.ok(waits("twice", tmp_path / "go"))
+    shown = kernel.ok("import kfnb\nkfnb.show('twice')")
+    page = Page(kernel, shown)
+    page.hello()
+    reply, _ = page.call("again")
+    again = Page(kernel, shown, "page-2", job=reply["result"]["id"])
+    assert again.hello()["head"]["id"] == reply["result"]["id"] != page.state["job_id"]
+    kernel.until(lambda: again.head()["phase"] == "Succeeded", "the repeated job to end")
+    again.send({"type": "bye", "client": "page-2", "job": reply["result"]["id"]})
+    for nonsense in ("../twice", 3, ["a"], {}, None):
+        page.send({"type": "hello", "client": "page-1", "version": 1, "job": nonsense})
+    assert page.hello()["head"]["id"] == page.state["job_id"]
 
 
 @answering

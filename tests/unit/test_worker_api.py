@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ import torch
 
 import kfnb_worker as kf
 from kfnb_worker import api, checkpoints
+from tests.waiting import wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +40,7 @@ class Channel:
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     channel = Channel()
     monkeypatch.setattr(api, "channel", lambda: channel)
-    monkeypatch.setattr(api, "_progressed", 0.0)
+    api._progress.reset()
     return channel.sent
 
 
@@ -86,6 +89,35 @@ def test_progress_is_told_now_and_then_and_at_the_end(sent: list[dict[str, Any]]
         kf.progress(done, 100_000, unit="samples")
     assert len(sent) < 1000
     assert (sent[-1]["done"], sent[-1]["total"], sent[-1]["unit"]) == (100_000.0, 100_000.0, "samples")
+
+
+def test_the_last_that_is_told_before_a_silence_is_told(sent: list[dict[str, Any]]) -> None:
+    for done in (1, 2, 3):
+        kf.progress(done, 400)
+    wait_for(lambda: sent[-1]["done"] == 3.0, timeout=10, what="the last step")
+    assert len(sent) == 2
+
+
+def test_what_is_told_last_before_the_end_of_the_process_is_told(sent: list[dict[str, Any]]) -> None:
+    kf.progress(1, 400)
+    kf.progress(2, 400)
+    api._progress.flush()  # as at exit
+    assert [message["done"] for message in sent] == [1.0, 2.0]
+
+
+def test_a_forked_child_tells_its_own(tmp_path: Path, sent: list[dict[str, Any]]) -> None:
+    kf.progress(1, 400)
+    kf.progress(2, 400)  # held, and the lock may be too
+    with api._progress._lock:
+        child = os.fork()
+        if child == 0:
+            sent.clear()
+            kf.progress(7)
+            api._progress.flush()
+            (tmp_path / "sent").write_text(json.dumps(sent))
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert [message["done"] for message in json.loads((tmp_path / "sent").read_text())] == [7.0]
 
 
 @pytest.mark.parametrize(("done", "total"), [(float("nan"), 5), (1, float("nan")), (float("inf"), None)])

@@ -4,7 +4,10 @@ import type { FeedMessage } from './protocol';
 import { JobStore } from './store';
 import { mountJobView } from './view/mount';
 
-type Listener = (content: FeedMessage, buffers?: readonly (ArrayBuffer | ArrayBufferView)[]) => void;
+type Listener = (
+  content: FeedMessage & { job?: string },
+  buffers?: readonly (ArrayBuffer | ArrayBufferView)[]
+) => void;
 
 /** What this uses of a widget's model, as anywidget hands it out. */
 export interface Model {
@@ -14,13 +17,19 @@ export interface Model {
   send(content: unknown): unknown;
 }
 
-/** A widget's custom messages as a carrier. They say nothing of a kernel that is gone: the store notices the silence. */
+/**
+ * A widget's custom messages as a carrier of the job `id`; those of a job that is not the widget's own say so. They say
+ * nothing of a kernel that is gone: the store notices the silence.
+ */
 export function widgetCarrier(model: Model, id: string): Carrier {
   const stop = serverStop(id);
+  const own = jobId(model);
   return {
     open: (receive, status) => {
       const listener: Listener = (content, buffers = []) => {
-        receive(content, buffers.map(copyBuffer));
+        if ((content.job ?? own) === id) {
+          receive(content, buffers.map(copyBuffer));
+        }
       };
       model.on('msg:custom', listener);
       status('open');
@@ -29,7 +38,7 @@ export function widgetCarrier(model: Model, id: string): Carrier {
       };
     },
     send: message => {
-      void sendQuietly(model, message);
+      void sendQuietly(model, id === own ? message : { ...message, job: id });
     },
     ...(stop && { stop })
   };
@@ -97,7 +106,9 @@ export default {
   },
   render({ model, el }: { model: Model; el: HTMLElement }): () => void {
     const { store, release } = openStore(model);
-    const unmount = mountJobView(el, store, {});
+    const unmount = mountJobView(el, store, {
+      open: other => new JobStore(widgetCarrier(model, other), other)
+    });
     return () => {
       unmount();
       release();

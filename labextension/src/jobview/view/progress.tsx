@@ -77,7 +77,8 @@ export function progressWords(head: Head, now: number): string[] {
     words.push(`${duration(Math.max(progress.eta - age, 0))} left`);
   }
   if (speed) {
-    words.push(`${pace(speed.step)} a ${unit}`);
+    const one = singular(unit);
+    words.push(`${pace(speed.step)} ${/^[aeiou]/i.test(one) ? 'an' : 'a'} ${one}`);
     if (speed.wait !== null && speed.wait >= 0.005) {
       words.push(`${percent(speed.wait)} waiting for data`);
     }
@@ -86,4 +87,9 @@ export function progressWords(head: Head, now: number): string[] {
     }
   }
   return words;
+}
+
+/** "batches": "batch", "epochs": "epoch"; as the text form has it. */
+function singular(unit: string): string {
+  return unit.replace(/(?<=ch|sh)es$|(?<=[^s])s$/, '');
 }
