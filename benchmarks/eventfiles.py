@@ -94,8 +94,8 @@ report(load, tail, memory)
 """
 
 
-def write(path: Path, first: int, points: int, tensors: bool) -> None:
-    """An event file as TensorBoard's writer makes it, with `points` scalars over `TAGS` tags."""
+def write(path: Path, first: int, points: int, tensors: bool, began: float = 1.7e9) -> None:
+    """An event file as TensorBoard's writer makes it, with `points` scalars over `TAGS` tags, from `began` on."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.plugins.scalar.metadata import create_summary_metadata
     from tensorboard.summary.writer.record_writer import RecordWriter
@@ -105,9 +105,9 @@ def write(path: Path, first: int, points: int, tensors: bool) -> None:
     with path.open("wb") as file:
         writer = RecordWriter(file)
         if first == 0:
-            writer.write(Event(wall_time=1.7e9, file_version="brain.Event:2").SerializeToString())
+            writer.write(Event(wall_time=began, file_version="brain.Event:2").SerializeToString())
         for number in range(first, first + points):
-            event = Event(wall_time=1.7e9 + number / 1000, step=number // TAGS)
+            event = Event(wall_time=began + number / 1000, step=number // TAGS)
             value = event.summary.value.add(tag=f"train/metric_{number % TAGS}")
             if tensors:
                 value.tensor.CopyFrom(make_tensor_proto(number / points, dtype="float32"))

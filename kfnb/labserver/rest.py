@@ -47,6 +47,9 @@ class StatusHandler(_Handler):
     @authenticated
     @authorized
     async def get(self) -> None:
+        """A page asks this at its start, and what a job's view needs is ready when it has one to show."""
+        for name in ("kfnb.views.feed", "numpy"):
+            await load(name)
         await self._answer(lambda jobs: jobs.status())
 
 

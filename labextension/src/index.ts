@@ -12,6 +12,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
   optional: [INotebookTracker],
   activate: (app: JupyterFrontEnd, tracker: INotebookTracker | null) => {
     const connection = new Connection(app.serviceManager.serverSettings);
+    void app.restored.then(() => connection.served());
     tracker?.forEach(panel => {
       addRenderer(panel.content.rendermime, connection);
     });

@@ -95,12 +95,12 @@ export class JobOutput extends Panel implements IRenderMime.IRenderer {
   }
 
   async #open(id: string): Promise<void> {
-    const there = await this.#connection.has(id);
+    const served = await this.#connection.served();
     if (this.isDisposed || this.#id !== id) {
       return;
     }
-    if (!there) {
-      await this.#fallBack();
+    if (!served) {
+      this.#fallBack();
       return;
     }
     const open = (other: string): JobStore => new JobStore(this.#connection.carrier(other), other);
@@ -110,8 +110,7 @@ export class JobOutput extends Panel implements IRenderMime.IRenderer {
         unsubscribe();
         this.#showLive(store, open);
       } else if (store.gone) {
-        this.#end();
-        void this.#fallBack();
+        this.#fallBack();
       }
     });
     this.#release = () => {
@@ -132,10 +131,11 @@ export class JobOutput extends Panel implements IRenderMime.IRenderer {
     this.#replace(live);
   }
 
-  async #fallBack(): Promise<void> {
+  #fallBack(): void {
+    this.#end();
     this.#form = 'other';
     this.#made = '';
-    await this.#showForm('other');
+    void this.#showForm('other');
   }
 
   /** The saved form is text and a picture; the other one is the kernel's widget, where the output has it. */

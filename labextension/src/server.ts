@@ -9,7 +9,7 @@ type Receive = Parameters<Carrier['open']>[0];
 const FIRST = 1_000;
 const MOST = 30_000;
 
-/** Times that the server is asked whether it has a job, while it cannot say. */
+/** Times that the server is asked whether it has kfnb, while it cannot say. */
 const QUESTIONS = 4;
 
 /** Milliseconds that a connection stays open without a channel: cells are rendered again and again. */
@@ -26,6 +26,7 @@ export class Connection {
   readonly #settings: ServerConnection.ISettings;
   readonly #channels = new Map<string, Channel>();
   #socket: WebSocket | null = null;
+  #served: Promise<boolean> | null = null;
   #attempts = 0;
   #opened = Infinity;
   #made = 0;
@@ -37,16 +38,20 @@ export class Connection {
   }
 
   /**
-   * Whether the server has the job `id`: not where kfnb is not installed in it, or it keeps its jobs elsewhere. Asked
-   * again where the server cannot be reached, or fails; then it is a no.
+   * Whether the server has kfnb's part, which gets ready by being asked. It is asked once, and a few times where it
+   * cannot be reached, or fails; then it is a no for now.
    */
-  async has(id: string): Promise<boolean> {
+  served(): Promise<boolean> {
+    return (this.#served ??= this.#askWhetherServed());
+  }
+
+  async #askWhetherServed(): Promise<boolean> {
     for (let attempt = 0; attempt < QUESTIONS; attempt += 1) {
       if (attempt > 0) {
         await new Promise(resolve => setTimeout(resolve, pause(attempt - 1)));
       }
       try {
-        const { ok, status } = await this.#request(`kfnb/api/jobs/${encodeURIComponent(id)}`);
+        const { ok, status } = await this.#request('kfnb/api/status');
         if (ok || (status < 500 && status !== 429)) {
           return ok;
         }
@@ -54,6 +59,7 @@ export class Connection {
         // the network, or a server that starts
       }
     }
+    this.#served = null;
     return false;
   }
 

@@ -148,7 +148,7 @@ test('The saved form is shown and renewed until the job comes, which then stays 
   expect(output.node.textContent).toBe('text/html: "one"');
   expect(asked).toEqual([]); // nothing is asked for a job that nobody looks at
   await look();
-  expect(asked).toEqual(['/kfnb/api/jobs/a-1']);
+  expect(asked).toEqual(['/kfnb/api/status']);
   await output.renderModel(bundle('a-1', 'two'));
   expect(output.node.textContent).toBe('text/html: "two"');
   expect(isLive(output)).toBe(false);
@@ -188,7 +188,7 @@ test.each([
   ['its widget', true, [HTML, WIDGET], `${WIDGET}: {"model_id":"m"}`],
   ['its text where the output has no widget', false, [HTML, WIDGET], 'text/html: "one"'],
   ['its text where the page shows no widgets', true, [HTML], 'text/html: "one"']
-])('A job that the server does not have is shown as %s', async (_, widget, known, expected) => {
+])('Where the server has no kfnb, a job is shown as %s', async (_, widget, known, expected) => {
   status = 404;
   mimeTypes = known;
   const output = await rendered(bundle('a-1', 'one', widget));
@@ -204,20 +204,27 @@ test.each([
   expect(asked).toHaveLength(1);
 });
 
-test('A job that is gone before it was shown leaves what was saved', async () => {
-  const output = await rendered(bundle('a-1', 'one', false));
-  await look();
-  const socket = TestSocket.newest().accept();
-  const [{ channel } = { channel: '' }] = socket.sent;
-  socket.say(frame(channel, { type: 'gone', what: 'It was deleted.', why: '', fix: '' }));
-  await settle();
-  expect(output.node.textContent).toBe('text/html: "one"');
-  expect(socket.sent.at(-1)?.message.type).toBe('bye');
-});
+test.each([
+  [false, 'text/html: "one"'],
+  [true, `${WIDGET}: {"model_id":"m"}`]
+])(
+  'A job that the server does not have is shown by what else there is (a widget: %s)',
+  async (widget, expected) => {
+    const output = await rendered(bundle('a-1', 'one', widget));
+    await look();
+    const socket = TestSocket.newest().accept();
+    const [{ channel } = { channel: '' }] = socket.sent;
+    socket.say(frame(channel, { type: 'gone', what: 'It was deleted.', why: '', fix: '' }));
+    await settle();
+    expect(output.node.textContent).toBe(expected);
+    expect(socket.sent.at(-1)?.message.type).toBe('bye');
+  }
+);
 
 test('An output that goes before it was looked at, or while it asks, opens nothing', async () => {
   (await rendered(bundle('a-1', 'one'))).dispose();
   expect(seen).toEqual([]);
+  expect(TestSocket.opened).toEqual([]);
   const output = await rendered(bundle('a-1', 'one'));
   seen.forEach(see => {
     see();

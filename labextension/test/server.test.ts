@@ -189,16 +189,19 @@ test('Frames that cannot be read, and those of views that have gone, are dropped
   expect(unpack(whole.slice(0, 3))).toBeNull();
 });
 
-test('A server that has the job says so; one without kfnb does not', async () => {
+test.each([
+  [200, true],
+  [404, false],
+  [403, false]
+])('A server is asked once whether it has kfnb: %i', async (status, served) => {
   const page = connection();
-  expect(await page.has('a-1')).toBe(true);
-  expect(asked).toEqual([{ method: 'GET', path: '/base/kfnb/api/jobs/a-1' }]);
-  answer = () => new Response('', { status: 404 });
-  expect(await page.has('../a')).toBe(false);
-  expect(asked.at(-1)?.path).toBe('/base/kfnb/api/jobs/..%2Fa');
+  answer = () => new Response('{}', { status });
+  expect(await Promise.all([page.served(), page.served()])).toEqual([served, served]);
+  expect(await page.served()).toBe(served);
+  expect(asked).toEqual([{ method: 'GET', path: '/base/kfnb/api/status' }]);
 });
 
-test('A server that cannot say whether it has a job is asked again, a few times', async () => {
+test('A server that cannot say whether it has kfnb is asked again, a few times', async () => {
   const page = connection();
   const answers = [
     (): Response => {
@@ -208,13 +211,18 @@ test('A server that cannot say whether it has a job is asked again, a few times'
     () => new Response('{}')
   ];
   answer = () => (answers.shift() ?? (() => new Response('', { status: 500 })))();
-  const there = page.has('a-1');
+  const there = page.served();
   await vi.advanceTimersByTimeAsync(60_000);
   expect(await there).toBe(true);
-  const never = page.has('a-1');
+  expect(asked).toHaveLength(3);
+
+  const other = connection();
+  const never = other.served();
   await vi.advanceTimersByTimeAsync(60_000);
   expect(await never).toBe(false);
   expect(asked).toHaveLength(7);
+  answer = () => new Response('{}');
+  expect(await other.served()).toBe(true); // it is back
 });
 
 test('A job is stopped by the server, and a refusal is told', async () => {

@@ -60,6 +60,7 @@ class Server:
             IPYTHONDIR=str(folder / "ipython"),
             JUPYTER_CONFIG_DIR=str(folder / "config"),
             JUPYTER_DATA_DIR=str(folder / "data"),
+            JUPYTER_PREFER_ENV_PATH="0",  # in a virtual environment that of the interpreter comes first otherwise
             JUPYTER_RUNTIME_DIR=str(folder / "runtime"),
             JUPYTER_TOKEN=self.token,
             KFNB_HOME=str(self.home),
