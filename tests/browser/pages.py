@@ -135,7 +135,10 @@ class NotebookPage:
         if not _ONLY_JUPYTER.fullmatch(error.stack or ""):
             self.problems.append(f"uncaught: {error.stack or error.message}")
 
-    def take(self, stage: str) -> Path:
+    def take(self, stage: str, view: View | None = None) -> Path:
+        """Keep a picture of the page; of ``view`` as much as there is room for."""
+        if view is not None:
+            view.root.evaluate("view => view.scrollIntoView({block: 'start'})")
         self._shots += 1
         path = SCREENSHOTS / f"{self._test}-{self._shots:02d}-{stage}.png"
         self.page.screenshot(path=path)
@@ -197,6 +200,7 @@ class NotebookPage:
 
     def theme(self, name: str) -> NotebookPage:
         self.page.evaluate("name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})", name)
+        expect(self.page.locator("#jupyterlab-splash")).to_have_count(0)
         return self
 
     @property

@@ -48,7 +48,7 @@ def test_themes(notebook: NotebookPage, server: Server, tmp_path: Path) -> None:
     for name, theme in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
         notebook.theme(name)
         expect(view.root).to_have_attribute("data-theme", theme)
-        notebook.take(f"{theme}-running")
+        notebook.take(f"{theme}-running", view)
         assert barriers(view) == []
     gate.open()
     view.reach("Succeeded")
@@ -58,8 +58,7 @@ def test_themes(notebook: NotebookPage, server: Server, tmp_path: Path) -> None:
     for name, theme in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
         notebook.theme(name)
         expect(failed.root).to_have_attribute("data-theme", theme)
-        failed.root.scroll_into_view_if_needed()
-        notebook.take(f"{theme}-failed")
+        notebook.take(f"{theme}-failed", failed)
         assert barriers(failed) == []
         assert barriers(notebook.view()) == []
 
@@ -72,8 +71,7 @@ def test_width(width: int, notebook: NotebookPage, server: Server) -> None:
     view = notebook.view().reach("Succeeded")
     notebook.is_done(1)
     expect(view.figure("accuracy")).to_have_attribute("data-points", "400")
-    view.root.scroll_into_view_if_needed()
-    notebook.take("whole")
+    notebook.take("whole", view)
     assert view.root.evaluate("view => view.scrollWidth <= view.clientWidth"), "it is wider than its place"
     box, outer = view.root.bounding_box(), notebook.cell(1).bounding_box()
     assert box is not None

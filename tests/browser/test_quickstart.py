@@ -28,12 +28,12 @@ def test_run_all(notebook: NotebookPage, server: Server) -> None:
     view = notebook.view().reach("Running")
     seen = view.more_points("loss/train", 0)
     expect(view.root.get_by_role("progressbar").first).to_be_visible()
-    notebook.take("running")
+    notebook.take("running", view)
     view.more_points("loss/train", seen)
 
     view.reach("Succeeded")
     expect(view.figure("accuracy/test")).to_have_attribute("data-points", str(EPOCHS), timeout=DEADLINE)
-    notebook.take("succeeded")
+    notebook.take("succeeded", view)
     assert view.root.get_by_role("group", name="Ranks").get_by_role("button").count() == 4
 
     # the cell has ended, and the view goes on answering
