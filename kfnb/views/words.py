@@ -98,8 +98,9 @@ def progress_text(progress: Overall, pace: Pace | None = None) -> str:
 
 def pace_text(pace: Pace, unit: str) -> str:
     """``0.12 s a step, 31% of it waiting for data (rank 3)``."""
-    one = re.sub(r"(?<=ch|sh)es$|(?<=[^s])s$", "", unit) or "unit"
-    text = f"{brief(pace.step)} {'an' if one[0] in 'aeiou' else 'a'} {one}"
+    one = re.sub(r"(?<=ch|sh)es$|(?<=[^s])s$", "", unit) or "step"
+    article = "an" if re.match(r"(?!uni)[aeiou]", one, re.IGNORECASE) else "a"
+    text = f"{brief(pace.step)} {article} {one}"
     if pace.wait is not None and pace.wait >= 0.005:
         text += f", {pace.wait:.0%} of it waiting for data"
     return text if pace.rank is None else f"{text} (rank {pace.rank}, the slowest)"

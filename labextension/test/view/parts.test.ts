@@ -89,10 +89,10 @@ describe('progress', () => {
     const progress = { done: 3, total: null, unit: 'batches', eta: null, silent: 90 };
     expect(progressWords(head({ progress }), 110)).toEqual(['3 batches', 'no progress for 1m 40s']);
     const pace = { step: 0.12, wait: null, rank: null };
-    const paces = ['batches', 'epochs', 'image', 'pass'].map(unit =>
+    const paces = ['batches', 'epochs', 'units', 'pass'].map(unit =>
       progressWords(head({ progress: { ...progress, silent: null, unit }, pace }), 110).at(-1)
     );
-    expect(paces).toEqual(['0.12 s a batch', '0.12 s an epoch', '0.12 s an image', '0.12 s a pass']);
+    expect(paces).toEqual(['0.12 s a batch', '0.12 s an epoch', '0.12 s a unit', '0.12 s a pass']);
   });
 
   it('of a job that is over has nothing left', () => {

@@ -78,7 +78,7 @@ export function progressWords(head: Head, now: number): string[] {
   }
   if (speed) {
     const one = singular(unit);
-    words.push(`${pace(speed.step)} ${/^[aeiou]/i.test(one) ? 'an' : 'a'} ${one}`);
+    words.push(`${pace(speed.step)} ${/^(?!uni)[aeiou]/i.test(one) ? 'an' : 'a'} ${one}`);
     if (speed.wait !== null && speed.wait >= 0.005) {
       words.push(`${percent(speed.wait)} waiting for data`);
     }
