@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import ipykernel
@@ -22,38 +22,6 @@ from tests.processes import processes_of
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.xdist_group("magics")  # one kernel serves most of the tests
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("magics")
-
-
-@pytest.fixture(scope="module")
-def kernel(folder: Path) -> Iterator[Kernel]:
-    kernel = Kernel(folder / "home", folder)
-    try:
-        kernel.ok("%load_ext kfnb")
-        yield kernel
-    finally:
-        kernel.close()
-    wait_for(lambda: not processes_of(folder / "home"), timeout=60, what="the kernel's jobs to end")
-
-
-@pytest.fixture
-def start_kernel(home: Path, tmp_path: Path) -> Iterator[Callable[..., Kernel]]:
-    """Kernels of this test alone."""
-    kernels: list[Kernel] = []
-
-    def start(**options: bool) -> Kernel:
-        kernels.append(Kernel(home, tmp_path, **options))
-        kernels[-1].ok("%load_ext kfnb")
-        return kernels[-1]
-
-    yield start
-    for kernel in kernels:
-        kernel.close()
-
 
 #: Rank 0 prints ten lines, of which the last five come once the file "go" is there.
 WAITS = """

@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,6 @@ import kfnb
 from kfnb.views.notebook import RECORD_TYPE
 from tests.local.kernels import ROOT, Cell, Kernel
 from tests.local.pages import VIEW_TYPE, Page
-from tests.processes import processes_of
-from tests.waiting import wait_for
 
 pytestmark = [
     pytest.mark.xdist_group("view"),
@@ -68,37 +66,6 @@ def assert_static(cell: Cell) -> None:
     assert png.startswith(b"\x89PNG")
     assert f'<img src="data:image/png;base64,{base64.b64encode(png).decode()}"' in data["text/html"]
     assert cell.log() == LINES
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("view")
-
-
-@pytest.fixture(scope="module")
-def kernel(folder: Path) -> Iterator[Kernel]:
-    kernel = Kernel(folder / "home", folder)
-    try:
-        kernel.ok("%load_ext kfnb")
-        yield kernel
-    finally:
-        kernel.close()
-    wait_for(lambda: not processes_of(folder / "home"), timeout=60, what="the kernel's jobs to end")
-
-
-@pytest.fixture
-def start_kernel(home: Path, tmp_path: Path) -> Iterator[Callable[..., Kernel]]:
-    """Kernels of this test alone."""
-    kernels: list[Kernel] = []
-
-    def start(**options: bool) -> Kernel:
-        kernels.append(Kernel(home, tmp_path, **options))
-        kernels[-1].ok("%load_ext kfnb")
-        return kernels[-1]
-
-    yield start
-    for kernel in kernels:
-        kernel.close()
 
 
 @answering
