@@ -69,15 +69,20 @@ class Server:
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
             port = found.getsockname()[1]
-        argv = [sys.executable, "-m", app, "--no-browser", "--allow-root", f"--port={port}"]
-        argv += [
+        self._env = env
+        self._argv = [sys.executable, "-m", app, "--no-browser", "--allow-root", f"--port={port}"]
+        self._argv += [
             "--ServerApp.ip=127.0.0.1",
             f"--ServerApp.root_dir={self.notebooks}",
             "--ServerApp.shutdown_no_activity_timeout=0",
         ]
-        argv += ["--LabApp.expose_app_in_browser=True"] if app == "jupyterlab" else []
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(argv, env=env, cwd=self.notebooks, stdout=log, stderr=log)
+        self._argv += ["--LabApp.expose_app_in_browser=True"] if app == "jupyterlab" else []
+        self.start()
+
+    def start(self) -> None:
+        """Again too, at the same address, after ``kill``."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self._argv, env=self._env, cwd=self.notebooks, stdout=log, stderr=log)
         try:
             # where the port was taken meanwhile it is the next one, and this file says which
             self.url = wait_for(self._address, timeout=60, what=f"the server to start; see {self.log}")
@@ -174,6 +179,13 @@ class Server:
                 kfnb.attach(job.id).stop()
         for session in self.ask("api/sessions"):
             self.ask(f"api/sessions/{session['id']}", "DELETE")
+
+    def kill(self) -> None:
+        """As a crash or the machine's owner would; its kernels notice, and end."""
+        kernels = psutil.Process(self.process.pid).children()
+        self.process.kill()
+        self.process.wait()
+        psutil.wait_procs(kernels, timeout=30)
 
     def close(self) -> None:
         self.process.send_signal(signal.SIGTERM)

@@ -37,6 +37,24 @@ def test_mid_run(notebook: NotebookPage, server: Server, tmp_path: Path) -> None
     assert_whole(notebook.view())
 
 
+def test_after_the_server_was_killed(notebook: NotebookPage, server: Server, tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate")
+    notebook.open(server.write("away.ipynb", LOAD, steps("away", FIRST, gate, THEN))).run(0).run(1)
+    view = notebook.view().reach("Running")
+    expect(view.line(f"step {FIRST - 1}")).to_be_visible(timeout=DEADLINE)
+    server.kill()
+    expect(view.root).to_have_attribute("data-status", "lost", timeout=DEADLINE)
+    expect(view.root).to_contain_text("Connection lost")
+    notebook.take("away", view)
+    server.start()
+    expect(view.root).to_have_attribute("data-status", "open", timeout=DEADLINE)
+    gate.open()
+    view.more_points("loss", FIRST)
+    view.reach("Succeeded")
+    assert_whole(view)
+    notebook.problems.clear()  # that the server was away
+
+
 def test_after_the_kernel_was_killed(notebook: NotebookPage, server: Server, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
     cells = [LOAD, steps("killed", FIRST, gate, THEN), f"{LOAD}\n%kfattach killed"]
