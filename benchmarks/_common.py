@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kfnb.backends.local.package import worker_zip
+from kfnb.backends.package import worker_zip
 from kfnb.source import cell_source
 
 

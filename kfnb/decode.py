@@ -5,6 +5,7 @@ The log's content is untrusted: it is parsed defensively, bounded, and only ever
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import re
@@ -27,6 +28,7 @@ from kfnb.events import (
     Progress,
     RankState,
     Result,
+    ResultPiece,
     Stacks,
 )
 from kfnb_worker import wire
@@ -100,6 +102,7 @@ class StreamDecoder:
             "failure": self._failure,
             "checkpoint": self._checkpoint,
             "result": self._result,
+            "file": self._file,
             "note": self._note,
             "stacks": self._stacks,
             "k": self._keyframe,
@@ -265,6 +268,10 @@ class StreamDecoder:
     def _result(self, record: dict[str, Any]) -> list[JobEvent]:
         errors = {str(name): str(why) for name, why in record.get("errors", {}).items()}
         return [Result(tuple(map(str, record["names"])), errors, int(record["bytes"]), self._time)]
+
+    def _file(self, record: dict[str, Any]) -> list[JobEvent]:
+        data = base64.b64decode(record["data"], validate=True)
+        return [ResultPiece(str(record["name"]), int(record["i"]), int(record["n"]), data)]
 
     def _note(self, record: dict[str, Any]) -> list[JobEvent]:
         return [Note(str(record["text"]), str(record.get("level", "info")), self._time, self.node)]

@@ -176,6 +176,19 @@ class Result:
 
 
 @dataclass(frozen=True)
+class ResultPiece:
+    """The ``index``-th of ``count`` pieces of one of rank 0's result files, where they travel by the log.
+
+    The files are those that ``kfnb_worker.values`` writes; each piece but the last is as long as the first.
+    """
+
+    name: str
+    index: int
+    count: int
+    data: bytes
+
+
+@dataclass(frozen=True)
 class Note:
     """A sentence of the worker or the backend: what is waited for, what was left out."""
 
@@ -230,6 +243,7 @@ JobEvent = (
     | Failure
     | Checkpoint
     | Result
+    | ResultPiece
     | Note
     | Stacks
     | Gap

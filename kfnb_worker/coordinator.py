@@ -61,6 +61,7 @@ class Coordinator:
         self._last_attempt = self._attempt + self._retries
         self._grace: float = plan["grace"]
         self._join_seconds: float = plan.get("join_seconds", JOIN_SECONDS)
+        self._timeout: Optional[float] = plan.get("timeout")
         self._peers: List[Peer] = []
         self._joined: Dict[int, Peer] = {}
         self._finished: Set[int] = set()
@@ -199,6 +200,9 @@ class Coordinator:
 
     def _start(self) -> None:
         self._set_deadline(None)
+        if self._timeout is not None and self._serial == 0:
+            text = "it ran longer than its time-out of %g s" % self._timeout
+            self._loop.after(self._timeout, lambda: self._too_long(text))
         self._state = "running"
         self._finished, self._ended, self._failures = set(), set(), []
         self._barriers, self._asking, self._leaving = {}, set(), {}
@@ -278,6 +282,13 @@ class Coordinator:
             "%d of %d nodes came together in %g s; %s did not"
             % (len(self._joined), self._nodes, self._join_seconds, numbered("node", missing))
         )
+
+    def _too_long(self, text: str) -> None:
+        """The time from the first start to the end is up, restarts included."""
+        if self._state in ("running", "restarting"):
+            failure = {"e": "failure", "r": None, "node": 0, "a": self._attempt, "kind": "timeout", "type": "Timeout"}
+            told = {**failure, "message": text, "traceback": "", "line": None, "t": time.time()}
+            self._finish({"op": "end", "outcome": "failed", "failure": told})
 
     def _not_ended(self) -> None:
         missing = sorted(set(range(self._nodes)) - self._ended)

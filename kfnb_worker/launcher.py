@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from typing import Any, Dict, List, Optional
 
-from kfnb_worker import channel, wire
+from kfnb_worker import channel, shipment, wire
 from kfnb_worker.coordinator import Coordinator, is_consequence
 from kfnb_worker.environment import rank_environment
 from kfnb_worker.files import private_directory, read_json, told_outcome, write_json, write_termination
@@ -237,8 +237,10 @@ class Worker:
 
     def _end(self, message: Message) -> None:
         self._told_end = True
-        outcome = message["outcome"]
-        self._verdict(message.get("failure"))
+        outcome, failure = message["outcome"], message.get("failure")
+        self._verdict(failure)
+        if failure is not None and failure["kind"] == "timeout" and self.node == 0:  # no rank's, so nobody has told it
+            self._output.record(failure)
         if outcome == "lost":
             self._fail(message["why"], "lost")
         else:
@@ -360,6 +362,9 @@ class Worker:
         try:
             if not self._telemetry.take(message):
                 self._control(message, connection)
+            elif message["e"] == "result" and self.plan.get("results_in_log"):
+                for record in shipment.records(self.plan["results"]):
+                    self._output.record({**record, "t": time.time()})
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             self._note("a rank's message cannot be read: %s: %.200r" % (type(error).__name__, message))
 

@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from kfnb.backends.local.package import worker_zip
+from kfnb.backends.package import worker_zip
 from kfnb_worker import wire
 from tests.waiting import wait_for
 

@@ -20,7 +20,7 @@ import kfnb
 from kfnb import portal
 from kfnb.api import prepare_source
 from kfnb.backends.local import lost, rundir
-from kfnb.backends.local.package import worker_zip
+from kfnb.backends.package import worker_zip
 from kfnb.errors import BackendError, JobFailed, JobStopped, NotFound
 from kfnb.events import Failure, Gap, LogLine, Phase, PhaseChanged, RankState
 from tests.local.test_venvs import make_wheel

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kfnb.backends.local.package import worker_zip
+from kfnb.backends.package import worker_zip
 from kfnb.source import cell_source
 from kfnb_worker import values
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from kfnb.backends.base import JobInfo, Submission
 from kfnb.backends.local import gpus, lost, processes, prune, rundir, stored
 from kfnb.backends.local.follow import follow
-from kfnb.backends.local.package import worker_zip
 from kfnb.backends.local.plan import build_plan, build_secret
 from kfnb.backends.local.recent import recent
 from kfnb.backends.local.rundir import RunDir
+from kfnb.backends.package import worker_zip
 from kfnb.errors import BackendError, NotFound
 from kfnb.events import Batch, Cursor, JobEvent, Phase
 from kfnb.home import home

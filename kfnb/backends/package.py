@@ -7,16 +7,15 @@ import zipfile
 from functools import lru_cache
 from importlib import resources
 
-_MAIN = b"import sys\n\nfrom kfnb_worker.launcher import main\n\nsys.exit(main(sys.argv[1:]))\n"
-
 
 @lru_cache(maxsize=1)
 def worker_zip() -> bytes:
-    """``kfnb_worker`` as a zip that Python runs: ``python worker.zip PLAN --node K``."""
-    files = {"__main__.py": _MAIN}
+    """``kfnb_worker`` as a zip that Python runs: ``python worker.zip PLAN --node K``, and ``--pod`` in a pod."""
+    files = {}
     for entry in resources.files("kfnb_worker").iterdir():
         if entry.name.endswith(".py"):
             files[f"kfnb_worker/{entry.name}"] = entry.read_bytes()
+    files["__main__.py"] = files["kfnb_worker/__main__.py"]
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):
