@@ -93,7 +93,7 @@ def _copied_environment(spec: TrainSpec) -> dict[str, str]:
 async def _prepare(
     spec: TrainSpec, bundle: Bundle, workdir: Path, *, notes: Sequence[str] = (), **origin: Any
 ) -> Prepared:
-    backend = open_backend(spec.backend)
+    backend = open_backend(spec.backend, context=spec.context, namespace=spec.namespace)
     found = [*notes, *bundle.notes, *await backend.check(spec)]
     _copied_environment(spec)  # refused now, before anything is made
     return Prepared(spec, bundle, backend, workdir, found, {k: v for k, v in origin.items() if v is not None})

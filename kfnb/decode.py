@@ -80,6 +80,9 @@ class StreamDecoder:
 
     Feed it the log's bytes from ``position.offset`` on, in chunks of any size; ``position`` afterwards is where another
     decoder goes on with each event once. ``first_line`` is the line of the cell that main.py's first line is.
+
+    Where offsets mean nothing (a log that is rotated, and read over the network), take ``resumed``: it is fed from
+    anywhere at or before where the other one stood.
     """
 
     def __init__(self, node: int, restart: int = 0, position: Position | None = None, *, first_line: int = 1) -> None:
@@ -90,6 +93,7 @@ class StreamDecoder:
         self._skip_end, self._skip_sequence = start.end, start.sequence
         self._sequence = start.sequence  # the next one expected
         self._time = start.time
+        self._caught_up = True  # whether lines without a number are new
         self._tail = b""
         self._pieces: dict[tuple[bytes, bytes], _Pieces] = {}
         self._attempt = 0
@@ -108,6 +112,14 @@ class StreamDecoder:
             "k": self._keyframe,
             "lost": self._lost,
         }
+
+    def resumed(self) -> StreamDecoder:
+        """One that goes on after the last line of this one by the lines' numbers alone."""
+        position = self.position
+        after = Position(sequence=position.sequence, time=position.time)
+        decoder = StreamDecoder(self.node, self.restart, after, first_line=self._first_line)
+        decoder._caught_up = position.sequence == 0
+        return decoder
 
     @property
     def position(self) -> Position:
@@ -128,11 +140,13 @@ class StreamDecoder:
             offset += len(line) + 1
             match = match_line(line)
             if match is None:
-                if line and start >= self._skip_end:
+                if line and start >= self._skip_end and self._caught_up:
                     append(self._line(b"n", b"!", -1, line))
                 continue
             who, separator, digits, more, payload = match.groups()
             sequence = int(digits)
+            if not self._caught_up:
+                self._caught_up = sequence >= skip - 1
             if sequence == expected:
                 expected += 1
             elif sequence > expected:

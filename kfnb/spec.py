@@ -162,8 +162,16 @@ class TrainSpec(BaseModel):
     timeout: Duration | None = _option("Longest time from Running to the end (90, 30s, 10m, 2h)", "TIME", default=None)
     grace: Duration = _option("Time between the request to stop and the kill", "TIME", default=10.0)
     ttl: Duration | None = _option("Time after its end when the job and its files are removed", "TIME", default=None)
-    backend: Literal["auto", "local"] = _option("Where to run: local is this machine", default="auto")
-    namespace: str | None = _option("Namespace on a cluster; without effect on this machine", "NAME", default=None)
+    backend: Literal["auto", "local", "kubernetes"] = _option(
+        "Where to run: local (and auto, for now) is this machine, kubernetes the cluster of the kubeconfig's context",
+        default="auto",
+    )
+    context: str | None = _option("Context of the kubeconfig; default: the current one", "NAME", default=None)
+    namespace: str | None = _option("Namespace on the cluster; default: the context's", "NAME", default=None)
+    kind: Literal["auto", "trainjob", "pytorchjob", "job"] = _option(
+        "What the job is made as on a cluster; auto is the first of these that it serves", default="auto"
+    )
+    runtime: str | None = _option("(Cluster)TrainingRuntime of a TrainJob; default: one of torch", "NAME", default=None)
     detach: bool = _option("Return at once; the job runs on without the notebook", default=False)
     dry_run: bool = _option("Show what would be run, and run nothing", default=False)
     args: tuple[str, ...] = Field(default=(), description="Arguments of the script, after --")

@@ -13,10 +13,17 @@ if TYPE_CHECKING:
     from kfnb.backends.base import JobBackend
 
 
-def open_backend(name: str = "auto") -> JobBackend:
-    """The backend called ``name``; ``auto`` is this machine. Raises ``UsageError`` for an unknown one."""
+def open_backend(name: str = "auto", *, context: str | None = None, namespace: str | None = None) -> JobBackend:
+    """The backend called ``name``; ``auto`` is this machine. Raises ``UsageError`` for an unknown one.
+
+    ``context`` and ``namespace`` are a cluster's, where they are not to be the kubeconfig's own.
+    """
     if name in ("auto", "local"):
         from kfnb.backends.local import LocalBackend
 
         return LocalBackend()
+    if name == "kubernetes":
+        from kfnb.backends.kubernetes import KubernetesBackend
+
+        return KubernetesBackend(context, namespace)
     raise UsageError(f"There is no backend {name!r}.", fix="Use --backend local.")

@@ -38,6 +38,9 @@ _SUPERVISOR = (
 )
 
 
+#: Options that a cluster alone heeds.
+_OF_CLUSTERS = ("image", "cpu", "memory", "context", "namespace", "runtime")
+
 #: Bytes that a job takes or keeps free beside its code and the reserves of its nodes.
 _ROOM = 3 * 2**19
 
@@ -103,7 +106,7 @@ def _check(spec: TrainSpec) -> list[str]:
     if there and not spec.gpus:
         count = f"{len(there)} GPU{'s' if len(there) > 1 else ''}"
         notes.append(f"This machine has {count}; the job uses none unless it asks with --gpus.")
-    unused = [f"--{name}" for name in ("image", "cpu", "memory", "namespace") if getattr(spec, name) is not None]
+    unused = [f"--{name}" for name in _OF_CLUSTERS if getattr(spec, name) is not None]
     if unused:
         notes.append(f"{', '.join(unused)}: without effect on this machine; the job runs in this Python environment.")
     return notes

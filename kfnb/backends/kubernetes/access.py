@@ -1,0 +1,93 @@
+"""Which cluster is meant, and who one is there: a context of the kubeconfig, else the service account of this pod."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kfnb.errors import BackendError, UsageError
+
+if TYPE_CHECKING:
+    from kubernetes.aio.client import Configuration
+
+_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+@dataclass(frozen=True)
+class Access:
+    """``file``: the kubeconfig (a list of paths as ``$KUBECONFIG`` has it); None for a pod's service account."""
+
+    file: str | None
+    context: str
+    namespace: str
+
+    @property
+    def how(self) -> str:
+        """For a person: why it is this cluster."""
+        if self.file is None:
+            return "this pod's service account"
+        return f"context {self.context} of {self.file}"
+
+    async def configuration(self) -> Configuration:
+        """The client's configuration, with credentials as they are now. Raises ``BackendError``."""
+        from kubernetes.aio.client import Configuration
+        from kubernetes.aio.config import ConfigException, incluster_config, kube_config
+
+        made = Configuration()
+        try:
+            if self.file is None:
+                incluster_config.load_incluster_config(client_configuration=made)  # type: ignore[no-untyped-call]
+            else:
+                # persisting would rewrite the user's file, at each load
+                await kube_config.load_kube_config(  # type: ignore[no-untyped-call]
+                    self.file, self.context, made, persist_config=False
+                )
+        except (ConfigException, OSError, ValueError, KeyError, TypeError) as error:
+            raise BackendError(
+                f"The credentials of {self.how} cannot be used.",
+                str(error),
+                "See that `kubectl get pods` works, or run on this machine: --backend local.",
+            ) from None
+        return made
+
+
+def find(context: str | None = None, namespace: str | None = None) -> Access | None:
+    """The cluster that is meant, without asking it; None where there is neither a kubeconfig nor a service account.
+
+    Raises ``UsageError`` for a context that the kubeconfig does not have.
+    """
+    file = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    if any(Path(path).is_file() for path in file.split(os.pathsep)):
+        return _from_kubeconfig(file, context, namespace)
+    if context is not None:
+        raise UsageError(f"There is no context {context!r}: there is no kubeconfig at {file}.")
+    if "KUBERNETES_SERVICE_HOST" in os.environ and (_ACCOUNT / "token").is_file():
+        return Access(None, "", namespace or _read(_ACCOUNT / "namespace") or "default")
+    return None
+
+
+def _from_kubeconfig(file: str, context: str | None, namespace: str | None) -> Access | None:
+    from kubernetes.aio.config import ConfigException, list_kube_config_contexts
+
+    try:
+        contexts, current = list_kube_config_contexts(file)  # type: ignore[no-untyped-call]
+    except (ConfigException, OSError, ValueError, KeyError, TypeError) as error:
+        raise BackendError(
+            f"{file} cannot be read.", str(error), "Correct it, or run on this machine: --backend local."
+        ) from None
+    known = {str(entry["name"]): entry for entry in contexts or []}
+    name = context or (str(current["name"]) if current else "")
+    if name not in known:
+        if context is None:
+            return None  # a kubeconfig in which no cluster is chosen
+        raise UsageError(f"There is no context {context!r}.", fix=f"{file} has {', '.join(sorted(known)) or 'none'}.")
+    return Access(file, name, namespace or known[name]["context"].get("namespace") or "default")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
