@@ -9,19 +9,22 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kfnb import portal
-from kfnb.backends import open_backend
+from kfnb.backends import backend_of, open_backend, submitted_to_clusters
 from kfnb.backends.base import JobBackend, JobInfo, Submission
 from kfnb.config import resolve, settings, working_directory
-from kfnb.errors import NotFound, UsageError
+from kfnb.errors import KfnbError, NotFound, UsageError
 from kfnb.job import Job
 from kfnb.options import make_spec
 from kfnb.record import Record, provenance
 from kfnb.source import Bundle, cell_source, function_source, script_source
 from kfnb.source.requirements import requirement_lines
 from kfnb.spec import NAME_LIMIT, TrainSpec
+
+if TYPE_CHECKING:
+    from kfnb.backends.kubernetes.references import Reference
 
 #: What an id can be: never a path.
 _ID = re.compile(r"[a-z0-9][-a-z0-9]{0,99}")
@@ -190,17 +193,32 @@ async def prepare_again(id: str, given: Mapping[str, Any], values: Mapping[str, 
 
 
 async def list_jobs() -> list[JobInfo]:
-    """All jobs of this user, newest first."""
-    return await open_backend().list()
+    """All jobs of this user, newest first: on this machine, and in the places on clusters where they have some.
+
+    A cluster that does not answer is left out.
+    """
+    places = {(one.file, one.context, one.namespace): backend for one, backend in await _submitted()}
+    infos = await open_backend("local").list()
+    for listed in await asyncio.gather(*(backend.list() for backend in places.values()), return_exceptions=True):
+        if isinstance(listed, list):
+            infos += listed
+        elif not isinstance(listed, KfnbError):
+            raise listed
+    return sorted(infos, key=lambda info: info.created, reverse=True)
+
+
+async def _submitted() -> list[tuple[Reference, JobBackend]]:
+    return await asyncio.to_thread(submitted_to_clusters)
 
 
 async def find(name: str) -> Job:
     """The job with this id, else the user's newest of this name. Raises ``NotFound``, naming the likely ones."""
-    backend = open_backend()
-    infos = await backend.list()
-    for match in (info for key in ("id", "name") for info in infos if getattr(info, key) == name):
+    local = open_backend("local")
+    there: list[tuple[JobInfo | Reference, JobBackend]] = [(info, local) for info in await local.list()]
+    there = sorted([*there, *await _submitted()], key=lambda one: one[0].created, reverse=True)
+    for match, backend in (one for key in ("id", "name") for one in there if getattr(one[0], key) == name):
         return Job(match.id, backend)
-    known = [info.id for info in infos] + [info.name for info in infos]
+    known = [one.id for one, _ in there] + [one.name for one, _ in there]
     near = list(dict.fromkeys(difflib.get_close_matches(name, known, n=4)))
     hint = f"Did you mean {', '.join(near)}?" if near else "`%kfjobs` (or `kfnb jobs`) lists those there are."
     raise NotFound(f"There is no job {name!r}.", fix=hint)
@@ -246,7 +264,7 @@ def job_of(id: Any) -> Job:
         raise NotFound(
             "There is no such job.", "That is no job's id.", "`%kfjobs` (or `kfnb jobs`) lists those there are."
         )
-    return Job(id, open_backend())
+    return Job(id, backend_of(id))
 
 
 def attach(name: str) -> Job:

@@ -53,12 +53,13 @@ class Access:
         return made
 
 
-def find(context: str | None = None, namespace: str | None = None) -> Access | None:
+def find(context: str | None = None, namespace: str | None = None, file: str | None = None) -> Access | None:
     """The cluster that is meant, without asking it; None where there is neither a kubeconfig nor a service account.
 
-    Raises ``UsageError`` for a context that the kubeconfig does not have.
+    ``file``: the kubeconfig; default: that of the environment. Raises ``UsageError`` for a context that it does not
+    have, ``BackendError`` where it cannot be read.
     """
-    file = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    file = file or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     if any(Path(path).is_file() for path in file.split(os.pathsep)):
         return _from_kubeconfig(file, context, namespace)
     if context is not None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from kfnb import portal
 from kfnb.backends.base import JobInfo, Submission
-from kfnb.backends.kubernetes import names
+from kfnb.backends.kubernetes import names, references
 from kfnb.backends.kubernetes.access import Access, find
 from kfnb.backends.kubernetes.client import Client
 from kfnb.backends.kubernetes.discovery import Offer, choose, discover
@@ -25,6 +25,7 @@ from kfnb.backends.kubernetes.follow import Where, follow
 from kfnb.backends.kubernetes.manifests import build
 from kfnb.backends.kubernetes.phases import life_of
 from kfnb.backends.kubernetes.pods import seconds
+from kfnb.backends.kubernetes.references import Reference
 from kfnb.backends.kubernetes.target import Kind, Target
 from kfnb.errors import BackendError, NotFound, UsageError
 from kfnb.events import Batch, Cursor, JobEvent, ResultPiece
@@ -66,8 +67,8 @@ class KubernetesBackend:
 
     name = "kubernetes"
 
-    def __init__(self, context: str | None = None, namespace: str | None = None) -> None:
-        self._context, self._namespace = context, namespace
+    def __init__(self, context: str | None = None, namespace: str | None = None, file: str | None = None) -> None:
+        self._context, self._namespace, self._file = context, namespace, file
         self._found: Access | None = None
 
     async def check(self, spec: TrainSpec) -> builtins.list[str]:
@@ -121,6 +122,12 @@ class KubernetesBackend:
             "name": job["metadata"]["name"],
             "uid": job["metadata"]["uid"],
         }
+        access, record = self._access(), submission.record
+        references.remember(
+            Reference(
+                record.id, record.spec.name, access.file, access.context, access.namespace, record.created
+            )
+        )
         owned = {"metadata": {"ownerReferences": [owner]}}
         for manifest in manifests[:-1]:
             await client.patch(f"{self._collection(manifest['kind'])}/{manifest['metadata']['name']}", owned)
@@ -212,6 +219,7 @@ class KubernetesBackend:
         if not phase.terminal:
             raise BackendError(f"{id} is not deleted: it is {phase}.", fix=f"`%kfstop {id}` ends it and removes it.")
         await self._client().delete(f"{self._collection(kind)}/{id}", propagationPolicy="Background")
+        await asyncio.to_thread(references.forget, id)
 
     async def _sweep(self, ids: set[str]) -> None:
         """Remove what a submission made that was cut off before its job was there."""
@@ -229,7 +237,7 @@ class KubernetesBackend:
 
     def _access(self) -> Access:
         if self._found is None:
-            self._found = find(self._context, self._namespace)
+            self._found = find(self._context, self._namespace, self._file)
         if self._found is None:
             raise BackendError(
                 "There is no cluster to train on.",
