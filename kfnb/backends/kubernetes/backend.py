@@ -54,6 +54,7 @@ _ORPHAN = 600.0
 #: Options that this backend does not heed yet, and that would be missed.
 _NOT_YET = ("pip", "workspace", "logdir", "checkpoint")
 
+_CODE = re.compile(r".*-code-\d+")
 _RESULT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)?")
 _RESULTS_LIMIT = 2 << 20
 
@@ -82,6 +83,11 @@ class KubernetesBackend:
         target = await self._target(spec)
         kept = "What is kept of each node's output is what the cluster keeps: the newest 10 MiB, until its pod is gone."
         notes = [f"{_where(target)}. {kept}"]
+        if not target.secrets:
+            notes.append(
+                "You may not make Secrets here: what the job's nodes know each other by lies in a ConfigMap, where all"
+                f" who may read those of {target.namespace} can see it."
+            )
         if spec.ttl is not None and target.kind == "trainjob":
             raise UsageError(
                 "--ttl: a TrainJob has none.", fix="Leave it out (`%kfdelete` removes the job), or take --kind job."
@@ -283,7 +289,7 @@ class KubernetesBackend:
     async def _code(self, id: str) -> builtins.list[dict[str, Any]]:
         found: builtins.list[dict[str, Any]] = []
         async for page in self._client().list(self._collection("ConfigMap"), labels=f"{names.JOB}={id}"):
-            found += page.get("items") or []
+            found += [item for item in page.get("items") or [] if _CODE.fullmatch(item["metadata"]["name"])]
         if not found:
             raise NotFound(f"The code of {id} is not in {self._access().namespace}.")
         return sorted(found, key=lambda part: int(part["metadata"]["name"].rpartition("-")[2]))

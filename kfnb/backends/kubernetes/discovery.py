@@ -26,11 +26,12 @@ _FRAMEWORK, _OURS, _SUPPORT = "trainer.kubeflow.org/framework", "kfnb.dev/runtim
 
 @dataclass(frozen=True)
 class Offer:
-    """``kinds`` are those that can be made, the best first. ``patches`` as in ``Target``; None without TrainJob."""
+    """``kinds`` are those that can be made, the best first. ``patches`` and ``secrets`` as in ``Target``."""
 
     kinds: tuple[Kind, ...]
     runtimes: tuple[Runtime, ...] = ()
     patches: str | None = None
+    secrets: bool = True
 
 
 async def discover(client: Client, namespace: str) -> Offer:
@@ -49,7 +50,16 @@ async def discover(client: Client, namespace: str) -> Offer:
         served = {resource["name"] for resource in (await client.get(TRAINING))["resources"]}
         if "pytorchjobs" in served:
             kinds.append("pytorchjob")
-    return Offer((*kinds, "job"), tuple(runtimes), patches)
+    secrets = await _may(client, namespace, "create", "secrets")
+    return Offer((*kinds, "job"), tuple(runtimes), patches, secrets)
+
+
+async def _may(client: Client, namespace: str, verb: str, resource: str) -> bool:
+    """Whether the user has a right in the namespace; nobody needs one to ask."""
+    asked = {"resourceAttributes": {"namespace": namespace, "verb": verb, "resource": resource}}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": asked}
+    answer = await client.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+    return (answer.get("status") or {}).get("allowed") is True
 
 
 def _serves(groups: dict[str, Any], group: str, version: str) -> bool:
@@ -86,8 +96,14 @@ def choose(spec: TrainSpec, offer: Offer, access: Access) -> Target:
     image = spec.image
     if image is None and runtime is None:
         image = TORCH_IMAGE if spec.framework == "torch" else PYTHON_IMAGE.format(*sys.version_info)
+    if spec.env_copies and not offer.secrets:
+        raise BackendError(
+            f"--env {' --env '.join(spec.env_copies)}: a value that is copied lies in a Secret of the job's own.",
+            f"You may not make Secrets in {access.namespace}.",
+            "Ask for that right (create secrets), or give a value that nobody needs to hide: --env NAME=VALUE.",
+        )
     patches: Any = offer.patches or "runtimePatches"
-    return Target(access.context, access.namespace, kind, image, runtime, patches)
+    return Target(access.context, access.namespace, kind, image, runtime, patches, offer.secrets)
 
 
 def _kind(spec: TrainSpec, offer: Offer) -> Kind:

@@ -27,7 +27,8 @@ class Runtime:
 
 @dataclass(frozen=True)
 class Target:
-    """Where a job goes. ``runtime`` is a TrainJob's; ``image`` None leaves the runtime's own.
+    """Where a job goes. ``runtime`` is a TrainJob's; ``image`` None leaves the runtime's own. ``secrets``: whether the
+    user may make Secrets there.
 
     ``patches`` is the field by which this cluster's TrainJob changes its pods: ``runtimePatches`` from Trainer 2.2 on,
     ``podTemplateOverrides`` in 2.1.
@@ -39,3 +40,4 @@ class Target:
     image: str | None = None
     runtime: Runtime | None = None
     patches: Literal["runtimePatches", "podTemplateOverrides"] = "runtimePatches"
+    secrets: bool = True

@@ -23,7 +23,10 @@ _REQUIREMENTS = "_kfnb/requirements.txt"
 
 
 def build(submission: Submission, target: Target, host: str, token: str) -> list[dict[str, Any]]:
-    """The ConfigMaps and the Secret. ``host`` is the name by which the other nodes reach node 0."""
+    """The ConfigMaps and the Secret. ``host`` is the name by which the other nodes reach node 0.
+
+    Where the user may not make Secrets, a ConfigMap has what the job's nodes know each other by, and nothing else.
+    """
     data = submission.bundle.data
     if len(data) > LIMIT:
         raise BackendError(
@@ -50,14 +53,17 @@ def build(submission: Submission, target: Target, host: str, token: str) -> list
             }
         )
         binary = {}
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": names.metadata(submission, target.namespace, names.secret(submission.id)),
-        "type": "Opaque",
-        "data": {"secret.json": _base64(_json({"token": token, "env": submission.secret_env}).encode())},
-    }
-    return [*maps, secret]
+    return [*maps, _secret(submission, target, token)]
+
+
+def _secret(submission: Submission, target: Target, token: str) -> dict[str, Any]:
+    metadata = names.metadata(submission, target.namespace, names.secret(submission.id))
+    content = _json({"token": token, "env": submission.secret_env})
+    if target.secrets:
+        data = {"secret.json": _base64(content.encode())}
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": data}
+    assert not submission.secret_env
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"secret.json": content}}
 
 
 def count(submission: Submission, host: str) -> int:

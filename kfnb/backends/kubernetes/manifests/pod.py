@@ -53,14 +53,16 @@ def mounts() -> list[dict[str, Any]]:
     ]
 
 
-def volumes(submission: Submission, host: str) -> list[dict[str, Any]]:
+def volumes(submission: Submission, target: Target, host: str) -> list[dict[str, Any]]:
     """The code, the secret, the pod's own folder, and shared memory as large as the node's."""
     maps = [
         {"configMap": {"name": names.code_map(submission.id, index)}} for index in range(code.count(submission, host))
     ]
+    secret = names.secret(submission.id)
+    source = {"secret": {"secretName": secret}} if target.secrets else {"configMap": {"name": secret}}
     return [
         {"name": "kfnb-code", "projected": {"sources": maps}},
-        {"name": "kfnb-secret", "secret": {"secretName": names.secret(submission.id)}},
+        {"name": "kfnb-secret", **source},
         {"name": "kfnb-run", "emptyDir": {}},
         {"name": "kfnb-shm", "emptyDir": {"medium": "Memory"}},
     ]
@@ -93,7 +95,7 @@ def template(
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": grace(submission),
             "containers": [main],
-            "volumes": volumes(submission, host),
+            "volumes": volumes(submission, target, host),
         },
     }
 

@@ -44,23 +44,25 @@ def build(submission: Submission, target: Target) -> list[dict[str, Any]]:
                 "name": target.runtime.name,
             },
             "trainer": trainer,
-            target.patches: [_patch(submission) if target.patches == "runtimePatches" else _override(submission)],
+            target.patches: [
+                _patch(submission, target) if target.patches == "runtimePatches" else _override(submission, target)
+            ],
         },
     }
     return [job]
 
 
-def _pod_changes(submission: Submission) -> dict[str, Any]:
+def _pod_changes(submission: Submission, target: Target) -> dict[str, Any]:
     return {
         "terminationGracePeriodSeconds": pod.grace(submission),
-        "volumes": pod.volumes(submission, host(submission.id)),
+        "volumes": pod.volumes(submission, target, host(submission.id)),
         "containers": [{"name": NODE, "volumeMounts": pod.mounts()}],
     }
 
 
-def _patch(submission: Submission) -> dict[str, Any]:
+def _patch(submission: Submission, target: Target) -> dict[str, Any]:
     """Trainer 2.2 and newer."""
-    changes = {"metadata": pod.metadata(submission), "spec": _pod_changes(submission)}
+    changes = {"metadata": pod.metadata(submission), "spec": _pod_changes(submission, target)}
     replicated = [{"name": NODE, "template": {"spec": {"template": changes}}}]
     return {
         "manager": names.MANAGER,
@@ -70,10 +72,10 @@ def _patch(submission: Submission) -> dict[str, Any]:
     }
 
 
-def _override(submission: Submission) -> dict[str, Any]:
+def _override(submission: Submission, target: Target) -> dict[str, Any]:
     """Trainer 2.1."""
     return {
         "targetJobs": [{"name": NODE}],
         "metadata": pod.metadata(submission),
-        "spec": _pod_changes(submission),
+        "spec": _pod_changes(submission, target),
     }
