@@ -7,6 +7,7 @@ the same.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kfnb import portal
-from kfnb.errors import BackendError, JobFailed, JobLost, JobStopped, KfnbError, UsageError
+from kfnb.errors import BackendError, JobFailed, JobLost, JobStopped, KfnbError, NotFound, UsageError
 from kfnb.events import Batch, Cursor, Failure, JobEvent, LogLine, Phase, PhaseChanged, Points, Stacks
 from kfnb.failures import OUT_ADVICE, Failures, advice, cell_stacks, explain
 from kfnb.series import SeriesStore
@@ -180,8 +181,9 @@ class Job:
     async def astop(self, *, wait: bool = True) -> None:
         await self._backend.stop(self.id)
         if wait:
-            async for _ in self.astream():
-                pass
+            with contextlib.suppress(NotFound):  # where a job goes with its stop
+                async for _ in self.astream():
+                    pass
 
     async def adelete(self) -> None:
         await self._backend.delete(self.id)

@@ -126,7 +126,7 @@ class TrainSpec(BaseModel):
     procs_per_node: int | Literal["auto"] = _option(
         "Ranks on each node; auto is the node's GPUs, else 1", "N|auto", default="auto"
     )
-    gpus: int = _option("GPUs of each node", "N", default=0, ge=0, le=64)
+    gpus: int = _option("GPUs of each node", "N", default=0, ge=0, le=1024)
     cpu: Cpu | None = _option("CPUs of each node (2, 0.5, 500m); not enforced on this machine", "CPUS", default=None)
     memory: Memory | None = _option("Memory of each node (16Gi); not enforced on this machine", "SIZE", default=None)
     image: str | None = _option(

@@ -176,8 +176,8 @@ class KubernetesBackend:
         return Bundle.from_bytes(b"".join(parts[name] for name in sorted(parts)))
 
     async def events(self, id: str, cursor: Cursor | None = None, *, follow: bool = True) -> AsyncIterator[Batch]:
-        kind, _ = await self._job(id)
-        first_line = (await self.record(id)).first_line
+        kind, job = await self._job(id)
+        first_line = _summary(job).get("first_line", 1)
         where = Where(kind, f"{self._collection(kind)}/{id}", self._access().namespace, id)
         stream = _follow(self._client(), where, cursor, to_end=follow, first_line=first_line)
         async with contextlib.aclosing(stream) as batches:
@@ -301,11 +301,7 @@ _follow = follow  # the methods' parameter of the same name hides it
 def _info(kind: Kind, job: dict[str, Any]) -> JobInfo:
     metadata = job["metadata"]
     labels, life = metadata.get("labels") or {}, life_of(kind, job, ())
-    try:
-        summary = json.loads((metadata.get("annotations") or {})[names.SUMMARY])
-        nodes, procs, gpus = int(summary["nodes"]), int(summary["procs"]), int(summary["gpus"])
-    except (KeyError, ValueError, TypeError):  # somebody has changed it
-        nodes = procs = gpus = 0
+    summary = _summary(job)
     return JobInfo(
         id=metadata["name"],
         name=labels.get(names.NAME) or metadata["name"].rpartition("-")[0],
@@ -315,11 +311,20 @@ def _info(kind: Kind, job: dict[str, Any]) -> JobInfo:
         created=life.created,
         started=life.started,
         ended=life.ended,
-        nodes=nodes,
-        procs=procs,
-        gpus=gpus,
+        nodes=summary.get("nodes", 0),
+        procs=summary.get("procs", 0),
+        gpus=summary.get("gpus", 0),
         owner=labels.get(names.OWNER) or "",
     )
+
+
+def _summary(job: dict[str, Any]) -> dict[str, int]:
+    """What the job's object says of its size; empty where somebody has changed that."""
+    try:
+        told = json.loads((job["metadata"].get("annotations") or {})[names.SUMMARY])
+        return {name: int(number) for name, number in told.items()}
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return {}
 
 
 def _where(target: Target) -> str:

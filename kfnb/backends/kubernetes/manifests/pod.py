@@ -102,8 +102,8 @@ def template(
 
 def job_metadata(submission: Submission, target: Target) -> dict[str, Any]:
     """The metadata of the job's own object: what a list shows, and what a repeat needs."""
-    spec = submission.spec
-    summary = {"created": submission.record.created, "nodes": spec.nodes, "procs": spec.procs, "gpus": spec.gpus}
+    spec, first_line = submission.spec, submission.record.first_line
+    summary = {"nodes": spec.nodes, "procs": spec.procs, "gpus": spec.gpus, "first_line": first_line}
     return {
         **names.metadata(submission, target.namespace, submission.id),
         "annotations": {names.SPEC: spec.model_dump_json(), names.SUMMARY: json.dumps(summary)},
