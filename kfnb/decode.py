@@ -11,7 +11,7 @@ import math
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -59,20 +59,27 @@ class _Pieces:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a decoder stands in a log: read again from ``offset``, emit from ``end`` (bytes) and ``sequence`` on."""
+    """Where a decoder stands in a log: read again from ``offset``, emit from ``end`` (bytes) and ``sequence`` on.
+
+    ``loose`` is how many lines without a number came after the last that has one, ``incarnation`` what the worker
+    process calls itself in its first record ("": not seen).
+    """
 
     offset: int = 0
     end: int = 0
     sequence: int = 0
     time: float = 0.0
+    loose: int = 0
+    incarnation: str = ""
 
-    def to_json(self) -> list[float]:
-        return [self.offset, self.end, self.sequence, self.time]
+    def to_json(self) -> list[Any]:
+        return [self.offset, self.end, self.sequence, self.time, self.loose, self.incarnation]
 
     @classmethod
-    def from_json(cls, value: list[float]) -> Position:
-        offset, end, sequence, seconds = value
-        return cls(int(offset), int(end), int(sequence), float(seconds))
+    def from_json(cls, value: list[Any]) -> Position:
+        offset, end, sequence, seconds, *more = value
+        loose, incarnation = more or (0, "")  # a cursor of an earlier version has neither
+        return cls(int(offset), int(end), int(sequence), float(seconds), int(loose), str(incarnation))
 
 
 class StreamDecoder:
@@ -92,7 +99,14 @@ class StreamDecoder:
         self._offset = start.offset  # of the next line to parse
         self._skip_end, self._skip_sequence = start.end, start.sequence
         self._sequence = start.sequence  # the next one expected
-        self._time = start.time
+        self._time = self._skip_time = start.time
+        self._loose, self._skip_loose = start.loose, 0
+        self._incarnation = start.incarnation
+        self._by_number = False
+        #: Whether what is fed is the log of another process, which has taken this one's place; it is not decoded.
+        self.foreign = False
+        #: Whether the process has said its last.
+        self.ended = False
         self._caught_up = True  # whether lines without a number are new
         self._tail = b""
         self._pieces: dict[tuple[bytes, bytes], _Pieces] = {}
@@ -111,13 +125,15 @@ class StreamDecoder:
             "stacks": self._stacks,
             "k": self._keyframe,
             "lost": self._lost,
+            "end": self._end,
         }
 
     def resumed(self) -> StreamDecoder:
         """One that goes on after the last line of this one by the lines' numbers alone."""
         position = self.position
-        after = Position(sequence=position.sequence, time=position.time)
+        after = replace(position, offset=0, end=0)
         decoder = StreamDecoder(self.node, self.restart, after, first_line=self._first_line)
+        decoder._by_number, decoder._skip_loose, decoder.ended = True, position.loose, self.ended
         decoder._caught_up = position.sequence == 0
         return decoder
 
@@ -125,12 +141,14 @@ class StreamDecoder:
     def position(self) -> Position:
         offset = min((pieces.offset for pieces in self._pieces.values()), default=self._offset)
         end = max(self._offset, self._skip_end)
-        return Position(offset, end, max(self._sequence, self._skip_sequence), self._time)
+        sequence = max(self._sequence, self._skip_sequence)
+        seconds = self._time if self._caught_up else self._skip_time
+        return Position(offset, end, sequence, seconds, self._loose, self._incarnation)
 
     def feed(self, data: bytes) -> list[JobEvent]:
         """Events of the whole lines in ``data`` and what was left of the chunk before."""
         events: list[JobEvent] = []
-        lines = (self._tail + data).split(b"\n")
+        lines = (self._tail + (b"" if self.foreign else data)).split(b"\n")
         self._tail = lines.pop()
         match_line, append, pieces = _LINE.fullmatch, events.append, self._pieces
         node, restart, skip = self.node, self.restart, self._skip_sequence
@@ -141,12 +159,18 @@ class StreamDecoder:
             match = match_line(line)
             if match is None:
                 if line and start >= self._skip_end and self._caught_up:
-                    append(self._line(b"n", b"!", -1, line))
+                    if self._skip_loose:
+                        self._skip_loose -= 1
+                    else:
+                        self._loose += 1
+                        append(self._line(b"n", b"!", -1, line))
                 continue
             who, separator, digits, more, payload = match.groups()
             sequence = int(digits)
             if not self._caught_up:
                 self._caught_up = sequence >= skip - 1
+            if self._loose and sequence >= skip:
+                self._loose = self._skip_loose = 0
             if sequence == expected:
                 expected += 1
             elif sequence > expected:
@@ -159,6 +183,8 @@ class StreamDecoder:
                     continue
             if who == b"kfnb":
                 decoded = self._record(payload)
+                if self.foreign:
+                    return events
                 seconds = self._time
                 if sequence >= skip:
                     events += decoded
@@ -205,6 +231,11 @@ class StreamDecoder:
             return [Gap(self.node, 1, "a record of the worker cannot be read", self._time or time.time())]
 
     def _hello(self, record: dict[str, Any]) -> list[JobEvent]:
+        incarnation = str(record.get("incarnation", ""))
+        if self._by_number and self._incarnation not in ("", incarnation):
+            self.foreign = True
+            return []
+        self._incarnation = incarnation
         self._attempt = int(record["a"])
         started = NodeStarted(
             self.node,
@@ -292,6 +323,10 @@ class StreamDecoder:
 
     def _stacks(self, record: dict[str, Any]) -> list[JobEvent]:
         return [Stacks(int(record["r"]), str(record["request"]), str(record["text"]), self._time)]
+
+    def _end(self, record: dict[str, Any]) -> list[JobEvent]:
+        self.ended = True
+        return []
 
     def _lost(self, record: dict[str, Any]) -> list[JobEvent]:
         return [Gap(self.node, int(record["count"]), str(record["why"]), self._time)]

@@ -22,8 +22,9 @@ from kfnb.events import Batch, Cursor, JobEvent, Phase, PhaseChanged
 #: Seconds in which what comes together is one batch, and events of one batch.
 TOGETHER, EVENTS = 0.05, 5_000
 
-#: Seconds that the logs of an ended job have to come to their end.
-PATIENCE = 15.0
+#: Seconds without news after which the logs of an ended job that have not come to their end are given up, and those
+#: after which containers that still run are taken for ended too.
+PATIENCE, LEFT_RUNNING = 60.0, 10.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class _Log:
     """``position`` is up to where its events have been handed out."""
 
     log: PodLog
-    position: list[float] | None
+    position: list[Any] | None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
@@ -73,7 +74,7 @@ class _News:
 
     events: list[JobEvent] = field(default_factory=list)
     log: _Log | None = None
-    position: list[float] | None = None
+    position: list[Any] | None = None
 
 
 class _Follower:
@@ -102,14 +103,19 @@ class _Follower:
         events = self._phases()
         if events:
             yield Batch(events, self._cursor())
+        over, last = self._life().phase.terminal, []
         for log in self._new_logs():
-            with contextlib.suppress(ApiError):  # not there any more, or not yet
+            try:
                 async for found in log.log.read(follow=False):
                     log.position = log.log.position
                     if found:
                         yield Batch(found, self._cursor())
-        if self._life().phase.terminal:
-            events = self._end()
+                last += log.log.finish() if over else []
+            except ApiError as error:  # not there any more, or not yet
+                last += log.log.missing(error.why) if over else []
+            log.position = log.log.position
+        if over:
+            events = last + self._end()
             yield Batch(events, self._cursor())
 
     async def _look(self) -> None:
@@ -129,7 +135,8 @@ class _Follower:
         if self._at_end:
             return
         tasks = [self._start(self._watch_job()), self._start(self._watch_pods())]
-        patience: float | None = None
+        ended: float | None = None
+        heard = 0.0
         try:
             while True:
                 events = self._phases()
@@ -138,14 +145,20 @@ class _Follower:
                 tasks += [self._start(self._read(log)) for log in self._new_logs()]
                 over = self._life().phase.terminal
                 if over:
-                    patience = patience or time.monotonic() + PATIENCE
+                    now = time.monotonic()
+                    ended = ended or now
+                    heard = max(heard, ended)
+                    if now > ended + LEFT_RUNNING:
+                        for log in self._logs.values():
+                            log.ended.set()
                     read = self._queue.empty() and all(log.log.done for log in self._logs.values())
-                    if read or time.monotonic() > patience:
-                        events = self._end()
+                    if read or now > heard + PATIENCE:
+                        events = self._unread() + self._end()
                         yield Batch(events, self._cursor())
                         return
                 found = await self._next(0.5 if over else 60.0)
                 if found:
+                    heard = time.monotonic()
                     yield Batch(found, self._cursor())
         finally:
             for task in tasks:
@@ -201,6 +214,7 @@ class _Follower:
             self._pods.update(present)
             for (uid, _), log in self._logs.items():
                 if uid in gone:  # what they said last stays known
+                    log.log.gone = True
                     log.ended.set()
             self._queue.put_nowait(_News())
 
@@ -210,14 +224,26 @@ class _Follower:
         """Logs that were not read before; those of containers that have ended are told so."""
         new = []
         for pod in list(self._pods.values()):
-            for which in incarnations(pod):
+            found = incarnations(pod)
+            for which in found:
                 key = (which.uid, which.restart)
                 if key not in self._logs:
                     self._logs[key] = self._open(which)
                     new.append(self._logs[key])
+                self._logs[key].log.which = which
                 if which.ended:
                     self._logs[key].ended.set()
+            for restart in range(found[0].restart if found else 0):  # the cluster keeps one container before the last
+                log = self._logs.get((found[0].uid, restart))
+                if log is not None:
+                    log.log.gone = True
+                    log.ended.set()
         return new
+
+    def _unread(self) -> list[JobEvent]:
+        """What is told of the logs that did not come to their end."""
+        why = f"the cluster did not send it within {PATIENCE:.0f} s"
+        return [event for log in self._logs.values() if not log.log.done for event in log.log.missing(why)]
 
     def _open(self, which: Incarnation) -> _Log:
         known = self._known.setdefault(str(which.node), [])

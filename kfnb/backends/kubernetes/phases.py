@@ -34,13 +34,16 @@ class Life:
 def life_of(kind: Kind, job: Mapping[str, Any], pods: Sequence[Pod]) -> Life:
     metadata = job["metadata"]
     created, began = seconds(metadata.get("creationTimestamp")), started(pods)
+    asked = names.STOPPED in (metadata.get("annotations") or {})
     for condition in _true(job):
         phase = _ENDS[kind].get(condition["type"])
         if phase is not None:
             ended = seconds(condition.get("lastTransitionTime")) or created
+            if phase is Phase.FAILED and asked:  # ranks that were stopped end as the user's code lets them
+                return Life(Phase.STOPPED, "it was stopped on request", ended, created, began, ended)
             reason = "" if phase is Phase.SUCCEEDED else _reason(condition)
             return Life(phase, reason, ended, created, began or _start_time(job), ended)
-    if metadata.get("deletionTimestamp") or names.STOPPED in (metadata.get("annotations") or {}):
+    if metadata.get("deletionTimestamp") or asked:
         return Life(Phase.STOPPING, "it was asked to stop", seconds(metadata.get("deletionTimestamp")), created, began)
     suspended = next((condition for condition in _true(job) if condition["type"] == "Suspended"), None)
     if suspended is not None:

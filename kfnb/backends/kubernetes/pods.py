@@ -32,7 +32,8 @@ _WAITING = {
 
 @dataclass(frozen=True)
 class Incarnation:
-    """One container of one pod: a worker process. ``ended``: it has, and its log grows no more."""
+    """One container of one pod: a worker process. ``previous``: its log is that of the container before the last;
+    ``ended``: it has, and its log grows no more."""
 
     node: int
     pod: str
@@ -69,15 +70,16 @@ def incarnations(pod: Pod) -> list[Incarnation]:
         return []
     metadata = pod["metadata"]
     state, count = status.get("state") or {}, int(status.get("restartCount") or 0)
+    last_ended = bool((status.get("lastState") or {}).get("terminated"))
     found = []
-    if count and (status.get("lastState") or {}).get("terminated"):
-        found.append((count - 1, True, True))
     if "running" in state or "terminated" in state:
+        if count and last_ended:
+            found.append((count - 1, True, True))
         found.append((count, False, "terminated" in state))
+    elif last_ended:  # it waits to be started again: the last one is that which ended, by either name
+        found.append((count, True, True))
     name, uid, container = metadata["name"], metadata["uid"], status["name"]
-    return [
-        Incarnation(node, name, uid, container, restart, previous, ended) for restart, previous, ended in found
-    ]
+    return [Incarnation(node, name, uid, container, restart, previous, ended) for restart, previous, ended in found]
 
 
 def waits_for(pods: Iterable[Pod]) -> tuple[str, bool]:
