@@ -13,10 +13,10 @@ from kfnb.backends.kubernetes import names
 from kfnb.backends.kubernetes.client import Client
 from kfnb.backends.kubernetes.errors import ApiError
 from kfnb.backends.kubernetes.logs import PodLog
-from kfnb.backends.kubernetes.phases import Life, life_of
-from kfnb.backends.kubernetes.pods import Incarnation, Pod, first_failure, incarnations
+from kfnb.backends.kubernetes.phases import Life, has_ended, life_of
+from kfnb.backends.kubernetes.pods import Incarnation, Pod, first_failure, incarnations, last_words, told_failure
 from kfnb.backends.kubernetes.target import Kind
-from kfnb.errors import NotFound
+from kfnb.errors import BackendError, NotFound
 from kfnb.events import Batch, Cursor, JobEvent, Phase, PhaseChanged
 
 #: Seconds in which what comes together is one batch, and events of one batch.
@@ -25,6 +25,9 @@ TOGETHER, EVENTS = 0.05, 5_000
 #: Seconds without news after which the logs of an ended job that have not come to their end are given up, and those
 #: after which containers that still run are taken for ended too.
 PATIENCE, LEFT_RUNNING = 60.0, 10.0
+
+#: Seconds that the cluster has to say itself that a job has failed whose worker said so.
+HESITATION = 2.0
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,9 @@ class _Follower:
                         for log in self._logs.values():
                             log.ended.set()
                     read = self._queue.empty() and all(log.log.done for log in self._logs.values())
-                    if read or now > heard + PATIENCE:
+                    told = has_ended(self._where.kind, self._job) or self._deleted or now > ended + HESITATION
+                    if (read and told) or now > heard + PATIENCE:
+                        await self._end_for_good()
                         events = self._unread() + self._end()
                         yield Batch(events, self._cursor())
                         return
@@ -175,18 +180,20 @@ class _Follower:
         return asyncio.ensure_future(told())
 
     async def _next(self, seconds: float) -> list[JobEvent]:
-        """What comes next, and what comes right after it."""
+        """What comes next, and what comes within ``TOGETHER`` of it."""
         events: list[JobEvent] = []
-        wait = seconds
+        deadline = time.monotonic() + seconds
+        together = False
         with contextlib.suppress(asyncio.TimeoutError):
             while len(events) < EVENTS:
-                news = await asyncio.wait_for(self._queue.get(), wait)
+                news = await asyncio.wait_for(self._queue.get(), deadline - time.monotonic())
                 if isinstance(news, Exception):
                     raise news
                 events += news.events
                 if news.log is not None:
                     news.log.position = news.position
-                wait = TOGETHER
+                if not together:
+                    deadline, together = time.monotonic() + TOGETHER, True
         return events
 
     async def _read(self, log: _Log) -> None:
@@ -297,8 +304,21 @@ class _Follower:
         life = self._life()
         failed = life.phase is Phase.FAILED
         failure = first_failure(self._pods.values(), first_line=self._first_line) if failed else None
+        if failed and failure is None:
+            kept = (self._job["metadata"].get("annotations") or {}).get(names.FAILED)
+            failure = told_failure(kept, first_line=self._first_line)
         self._tell(life.phase, life.reason)
         return [PhaseChanged(life.phase, life.reason, life.time or time.time(), failure=failure)]
+
+    async def _end_for_good(self) -> None:
+        """A runtime that starts failed containers again would hold the job's GPUs meanwhile, and then throw away what
+        they said: this keeps their last words, and takes the pods."""
+        words = last_words(self._pods.values())
+        if self._where.kind != "trainjob" or not words or self._deleted or has_ended("trainjob", self._job):
+            return
+        kept = {"metadata": {"annotations": {names.FAILED: words}}, "spec": {"suspend": True}}
+        with contextlib.suppress(BackendError):  # without the right to it the cluster comes to the same end, later
+            await self._client.patch(self._where.path, kept)
 
     def _tell(self, phase: Phase, reason: str) -> bool:
         """Whether this is news."""
