@@ -10,8 +10,9 @@ from kfnb.backends.base import Submission
 MANAGED_BY = "app.kubernetes.io/managed-by"
 JOB, NAME, OWNER = "kfnb.dev/job", "kfnb.dev/name", "kfnb.dev/owner"
 
-#: Annotations of the job's object: the spec as JSON, what a list shows of it, and who asked for its stop and when.
-SPEC, SUMMARY, STOPPED = "kfnb.dev/spec", "kfnb.dev/summary", "kfnb.dev/stopped"
+#: Annotations of the job's object: the spec as JSON, what a list shows of it, when its stop was asked for, and the last
+#: words of the worker that ended it in failure.
+SPEC, SUMMARY, STOPPED, FAILED = "kfnb.dev/spec", "kfnb.dev/summary", "kfnb.dev/stopped", "kfnb.dev/failed"
 
 #: The manager of a TrainJob's patches.
 MANAGER = "kfnb.dev/kfnb"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kfnb.backends.kubernetes import names
-from kfnb.backends.kubernetes.pods import Pod, seconds, started, waits_for
+from kfnb.backends.kubernetes.pods import Pod, last_words, seconds, started, told_failure, waits_for
 from kfnb.backends.kubernetes.target import Kind
 from kfnb.events import Phase
 
@@ -45,6 +45,10 @@ def life_of(kind: Kind, job: Mapping[str, Any], pods: Sequence[Pod]) -> Life:
             return Life(phase, reason, ended, created, began or _start_time(job), ended)
     if metadata.get("deletionTimestamp") or asked:
         return Life(Phase.STOPPING, "it was asked to stop", seconds(metadata.get("deletionTimestamp")), created, began)
+    words = last_words(pods) or (metadata.get("annotations") or {}).get(names.FAILED)
+    failure = told_failure(words)
+    if failure is not None:  # whatever the cluster does with its containers: the cell is not run again
+        return Life(Phase.FAILED, "", failure.time or created, created, began, failure.time or created)
     suspended = next((condition for condition in _true(job) if condition["type"] == "Suspended"), None)
     if suspended is not None:
         return Life(Phase.QUEUED, _reason(suspended), seconds(suspended.get("lastTransitionTime")), created, began)
@@ -63,6 +67,11 @@ def _runs(kind: Kind, job: Mapping[str, Any]) -> bool:
     if kind == "job":
         return int(status.get("ready") or 0) > 0
     return any(condition["type"] == "Running" for condition in _true(job))
+
+
+def has_ended(kind: Kind, job: Mapping[str, Any]) -> bool:
+    """Whether the job's own object says so."""
+    return any(condition["type"] in _ENDS[kind] for condition in _true(job))
 
 
 def _true(job: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:

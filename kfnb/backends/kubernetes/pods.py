@@ -141,15 +141,29 @@ def first_failure(pods: Iterable[Pod], *, first_line: int = 1) -> Failure | None
         for state in (status.get("state") or {}, status.get("lastState") or {}):
             ended = state.get("terminated")
             if ended and int(ended.get("exitCode") or 0) != 0:
-                failure = _told(ended, first_line) or _by_kubelet(pod, ended)
+                failure = told_failure(ended.get("message"), first_line=first_line) or _by_kubelet(pod, ended)
                 if failure is not None:
                     found.append(failure)
     return min(found, key=lambda failure: (failure.kind == "lost", failure.time), default=None)
 
 
-def _told(ended: Mapping[str, Any], first_line: int) -> Failure | None:
+def last_words(pods: Iterable[Pod]) -> str:
+    """What the first worker said that ended in failure: all nodes end then, and none is to start again."""
+    found = []
+    for pod in pods:
+        status = main_status(pod) or {}
+        for state in (status.get("state") or {}, status.get("lastState") or {}):
+            ended = state.get("terminated") or {}
+            failure = told_failure(ended.get("message"))
+            if failure is not None:
+                found.append((failure.kind == "lost", failure.time, str(ended["message"])))
+    return min(found)[-1] if found else ""
+
+
+def told_failure(words: Any, *, first_line: int = 1) -> Failure | None:
+    """The failure in a worker's last words; None where there is none, or they are somebody else's."""
     try:
-        told = json.loads(ended.get("message") or "")
+        told = json.loads(words or "")
         return failure_from_record(told, first_line=first_line) if told.get("outcome") == "failed" else None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
