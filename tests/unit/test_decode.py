@@ -185,3 +185,34 @@ def test_a_step_that_no_series_can_hold_is_a_counted_gap() -> None:
     record = {"e": "s", "a": 0, "r": 0, "d": ".", "src": "log", "p": {"x": [[1 << 64], [1.0], [1.0]]}}
     (gap,) = decode(log_of([(b"kfnb", b":", wire.dump(record))]))
     assert isinstance(gap, Gap)
+
+
+@given(
+    st.lists(st.one_of(output, scalar, clock), max_size=12),
+    st.lists(st.tuples(st.integers(0, 100_000), st.integers(0, 20)), max_size=4),
+)
+def test_resuming_by_number_gives_each_event_once_from_wherever_it_is_read_again(
+    entries: list[tuple[bytes, bytes, bytes]], breaks: list[tuple[int, int]]
+) -> None:
+    log = log_of(entries)
+    events: list[JobEvent] = []
+    decoder = StreamDecoder(0)
+    start = 0
+    for cut, back in sorted(breaks):
+        events += decoder.feed(log[start : max(start, min(cut, len(log)))])
+        stood = start + decoder.position.offset
+        lines = [0, *(at + 1 for at, byte in enumerate(log[:stood]) if byte == 10)]
+        start = lines[max(0, len(lines) - 1 - back)]  # a whole line, at or before where it stood
+        decoder = decoder.resumed()
+    events += decoder.feed(log[start:])
+    assert repr(events) == repr(decode(log))
+
+
+def test_lines_that_a_rotation_took_are_counted_when_resumed() -> None:
+    log = log_of([(b"0", b":", b"line %d" % index) for index in range(10)])
+    lines = log.splitlines(keepends=True)
+    decoder = StreamDecoder(0)
+    decoder.feed(b"".join(lines[:3]))
+    events = decoder.resumed().feed(b"".join(lines[6:]))
+    assert events[0] == Gap(0, 3, "they are missing in the log", 0.0)
+    assert [event.text for event in events[1:] if isinstance(event, LogLine)] == [f"line {n}" for n in range(6, 10)]
