@@ -11,6 +11,7 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,12 @@ class KubernetesBackend:
 
     def _access(self) -> Access:
         if self._found is None:
+            if find_spec("kubernetes") is None:
+                raise BackendError(
+                    "kfnb cannot talk to a cluster here.",
+                    "The package kubernetes is not installed.",
+                    "pip install 'kfnb[kubernetes]', or run on this machine: --backend local.",
+                )
             self._found = find(self._context, self._namespace, self._file)
         if self._found is None:
             raise BackendError(
