@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
     import aiohttp
     from kubernetes.aio.client import Configuration
 
-#: Seconds to connect, and those between two parts of an answer that is read as a whole.
+#: Seconds to connect, and for the first answer of all; and those between two parts of a later answer that is read as a
+#: whole, which a busy server may need.
 CONNECT, READ = 3.0, 30.0
 
 #: Seconds without a byte after which a connection that is followed is taken for dead, and the server's own limit of a
@@ -46,14 +49,14 @@ class Client:
 
     def __init__(self, access: Access) -> None:
         self.access = access
-        self._configuration: Configuration | None = None
-        self._session: aiohttp.ClientSession | None = None
+        self._pool: _Pool | None = None
         self._opening = asyncio.Lock()
+        self._answered = False
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._pool is not None:
+            await self._pool.session.close()
+            self._pool = None
 
     # -- objects -----------------------------------------------------------------------------------------------
 
@@ -85,50 +88,59 @@ class Client:
 
     async def watch(self, path: str, *, labels: str = "") -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """What there is and what becomes of it, for ever: ``("LISTED", list)``, then ``("ADDED" | "MODIFIED" |
-        "DELETED", object)``. After a break of any kind the list comes again, and who listens compares.
+        "DELETED", object)``. After a break it goes on where it was; where the server has forgotten that, the list comes
+        again, and who listens compares.
 
         Raises what the server refuses.
         """
         pauses = Pauses()
+        version = ""
         while True:
-            items: list[dict[str, Any]] = []
-            version = ""
+            began = time.monotonic()
             try:
-                async for page in self.list(path, labels=labels):
-                    items += page.get("items") or []
-                    version = page["metadata"]["resourceVersion"]
-                yield "LISTED", {"items": items}
-                async for kind, thing in self._changes(path, labels, version):
-                    pauses.reset()
-                    yield kind, thing
-            except (ApiError, Unreachable) as error:
-                if isinstance(error, ApiError) and error.status not in (410, 429) and error.status < 500:
+                if not version:
+                    items: list[dict[str, Any]] = []
+                    async for page in self.list(path, labels=labels):
+                        items += page.get("items") or []
+                        version = page["metadata"]["resourceVersion"]
+                    yield "LISTED", {"items": items}
+                async with aclosing(self._changes(path, labels, version)) as changes:
+                    async for kind, thing in changes:
+                        version = thing["metadata"]["resourceVersion"]
+                        pauses.reset()
+                        if kind != "BOOKMARK":
+                            yield kind, thing
+            except ApiError as error:
+                if error.status == 410:
+                    version = ""
+                elif error.status != 429 and error.status < 500:
                     raise
-            await pauses.rest()
+            except Unreachable:
+                pass
+            if time.monotonic() - began < WATCH - LONGEST:  # the server's own end of a watch needs no rest
+                await pauses.rest()
 
-    async def _changes(self, path: str, labels: str, version: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """One watch after the other, from where the last one ended, until the server has forgotten that."""
-        while True:
-            query: dict[str, str | int] = {
-                "watch": "true",
-                "allowWatchBookmarks": "true",
-                "resourceVersion": version,
-                "timeoutSeconds": WATCH,
-                **({"labelSelector": labels} if labels else {}),
-            }
-            rest = b""
-            async for chunk in self.stream(path, query):
+    async def _changes(self, path: str, labels: str, version: str) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
+        """One watch from ``version`` on, to its end."""
+        query: dict[str, str | int] = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": WATCH,
+            **({"labelSelector": labels} if labels else {}),
+        }
+        rest = b""
+        async with aclosing(self.stream(path, query)) as chunks:
+            async for chunk in chunks:
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     event = json.loads(line)
-                    kind, thing = event["type"], event["object"]
-                    if kind == "ERROR":
-                        raise explain(int(thing.get("code") or 500), json.dumps(thing).encode(), "Following it")
-                    version = thing["metadata"]["resourceVersion"]
-                    if kind != "BOOKMARK":
-                        yield kind, thing
+                    if event["type"] == "ERROR":
+                        status = event["object"]
+                        raise explain(int(status.get("code") or 500), json.dumps(status).encode(), "Following it")
+                    yield event["type"], event["object"]
 
-    async def stream(self, path: str, query: Mapping[str, str | int]) -> AsyncIterator[bytes]:
+    async def stream(self, path: str, query: Mapping[str, str | int]) -> AsyncGenerator[bytes, None]:
         """The bytes of an answer as they come. It ends where the server ends it; a connection that breaks, or is silent
         for ``SILENCE``, raises ``Unreachable``. The first attempt only: whoever follows knows where to go on."""
         import aiohttp
@@ -148,9 +160,10 @@ class Client:
     ) -> dict[str, Any]:
         import aiohttp
 
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=READ)
-        pauses = Pauses()
+        pauses, began = Pauses(), time.monotonic()
         for left in range(TRIES - 1, -1, -1):
+            seconds = READ if self._answered else CONNECT
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=seconds)
             try:
                 async with self._answer(method, path, query, body, kind, timeout) as answer:
                     told: dict[str, Any] = json.loads(await answer.read())
@@ -159,8 +172,12 @@ class Client:
                 # 429: it was not done, and may be asked again whatever it was
                 if not left or not (error.status == 429 or (error.status >= 500 and method == "GET")):
                     raise
+            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+                # nothing was asked yet: for as long as one may wait for a server, it may be on its way back
+                if not left or not self._answered or time.monotonic() - began >= CONNECT:
+                    raise self._unreachable(error) from None
             except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
-                if not left or method == "POST" or isinstance(error, aiohttp.ClientConnectorError):
+                if not left or not self._answered or method == "POST":
                     raise self._unreachable(error) from None
             await pauses.rest()
         raise AssertionError("unreachable")
@@ -176,57 +193,79 @@ class Client:
         timeout: aiohttp.ClientTimeout,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """A successful answer. Credentials that are out of date are loaded once more. Raises ``ApiError``."""
-        for again in (False, True):
-            session, configuration = await self._open(anew=again)
-            headers = {"Accept": "application/json", **({"Content-Type": kind} if body is not None else {})}
-            token = (await configuration.auth_settings()).get("BearerToken")
-            if token is not None:
-                headers["Authorization"] = token["value"] or ""
-            async with session.request(
-                method,
-                configuration.host + path,
-                params=dict(query),
-                data=None if body is None else json.dumps(body),
-                headers=headers,
-                timeout=timeout,
-                proxy=configuration.proxy,
-                server_hostname=configuration.tls_server_name or None,
-            ) as answer:
-                if answer.status == 401 and not again:
-                    continue
-                if answer.status >= 400:
-                    error = explain(answer.status, await answer.read(), f"{_VERBS[method]} {_resource(path)}")
-                    if answer.status == 429:
-                        await asyncio.sleep(_retry_after(answer.headers.get("Retry-After")))
-                    raise error
-                yield answer
-                return
+        refused: _Pool | None = None
+        while True:
+            pool = await self._open(refused)
+            pool.users += 1
+            try:
+                headers = {"Accept": "application/json", **({"Content-Type": kind} if body is not None else {})}
+                token = (await pool.configuration.auth_settings()).get("BearerToken")
+                if token is not None:
+                    headers["Authorization"] = token["value"] or ""
+                async with pool.session.request(
+                    method,
+                    pool.configuration.host + path,
+                    params=dict(query),
+                    data=None if body is None else json.dumps(body),
+                    headers=headers,
+                    timeout=timeout,
+                    proxy=pool.configuration.proxy,
+                    server_hostname=pool.configuration.tls_server_name or None,
+                ) as answer:
+                    self._answered = True
+                    if answer.status == 401 and refused is None:
+                        refused = pool
+                        continue
+                    if answer.status >= 400:
+                        error = explain(answer.status, await answer.read(), f"{_VERBS[method]} {_resource(path)}")
+                        if answer.status == 429:
+                            await asyncio.sleep(_retry_after(answer.headers.get("Retry-After")))
+                        raise error
+                    yield answer
+                    return
+            finally:
+                pool.users -= 1
+                if not pool.users and pool is not self._pool:
+                    await pool.session.close()
 
-    async def _open(self, *, anew: bool = False) -> tuple[aiohttp.ClientSession, Configuration]:
+    async def _open(self, refused: _Pool | None = None) -> _Pool:
+        """The connections of now; new ones under credentials loaded anew where those are the ones that were refused.
+
+        What is being read over the old ones is read to its end.
+        """
         async with self._opening:
-            if anew:
-                await self.close()
-            if self._session is None or self._configuration is None:
+            if self._pool is None or self._pool is refused:
                 import aiohttp
                 from kubernetes.aio.client.rest import RESTClientObject
 
-                self._configuration = await self.access.configuration()
-                tls = RESTClientObject(self._configuration).ssl_context
-                self._session = aiohttp.ClientSession(
-                    connector=aiohttp.TCPConnector(ssl=tls, limit=0),
-                    headers={"User-Agent": f"kfnb/{_version()}"},
-                    read_bufsize=1 << 20,
-                    trust_env=True,
+                configuration = await self.access.configuration()
+                self._pool = _Pool(
+                    configuration,
+                    aiohttp.ClientSession(
+                        connector=aiohttp.TCPConnector(ssl=RESTClientObject(configuration).ssl_context, limit=0),
+                        headers={"User-Agent": f"kfnb/{_version()}"},
+                        read_bufsize=1 << 20,
+                        trust_env=True,
+                    ),
                 )
-            return self._session, self._configuration
+            return self._pool
 
     def _unreachable(self, error: BaseException) -> Unreachable:
-        host = self._configuration.host if self._configuration is not None else "the API server"
+        host = self._pool.configuration.host if self._pool is not None else "the API server"
         return Unreachable(
             f"The cluster does not answer ({self.access.how}).",
             f"{host}: {str(error) or type(error).__name__}",
             "See that `kubectl get pods` works, or run on this machine: --backend local.",
         )
+
+
+@dataclass
+class _Pool:
+    """Connections under one set of credentials, and how many requests use them."""
+
+    configuration: Configuration
+    session: aiohttp.ClientSession
+    users: int = 0
 
 
 class Pauses:

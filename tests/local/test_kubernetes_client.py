@@ -1,0 +1,229 @@
+"""The client against a server of the test's own, which does what a healthy API server does not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp.test_utils
+import pytest
+from aiohttp import web
+
+from kfnb.backends.kubernetes import client as under_test
+from kfnb.backends.kubernetes.access import Access, find
+from kfnb.backends.kubernetes.client import Client
+from kfnb.backends.kubernetes.errors import ApiError, Unreachable
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Serve = Callable[[Handler], Awaitable[Client]]
+
+PODS = "/api/v1/namespaces/there/pods"
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "PAUSE", 0.01)
+
+
+def kubeconfig(path: Path, port: int, token: str) -> Access:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": "there"}}],
+        "clusters": [{"name": "test", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "test", "user": {"token": token}}],
+    }
+    path.write_text(json.dumps(config))
+    access = find(file=str(path))
+    assert access is not None
+    return access
+
+
+@pytest.fixture
+async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
+    running: list[Any] = []
+
+    async def start(handler: Handler) -> Client:
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", handler)
+        server = aiohttp.test_utils.TestServer(application)
+        await server.start_server()
+        client = Client(kubeconfig(tmp_path / "kubeconfig", server.port or 0, "first"))
+        running.extend([client, server])
+        return client
+
+    yield start
+    for one in running:
+        await one.close()
+
+
+def status(code: int, **more: Any) -> web.Response:
+    return web.json_response({"kind": "Status", "code": code, "message": f"it is {code}"}, status=code, **more)
+
+
+async def test_it_says_who_it_is(serve: Serve) -> None:
+    seen: dict[str, str] = {}
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.update(request.headers)
+        return web.json_response({})
+
+    await (await serve(handler)).get(PODS)
+    assert seen["User-Agent"].startswith("kfnb/")
+    assert seen["Authorization"] == "Bearer first"
+
+
+@pytest.mark.parametrize("method", ["get", "create", "patch", "delete"])
+async def test_too_many_requests_are_asked_again_when_the_server_says(serve: Serve, method: str) -> None:
+    times: list[float] = []
+
+    async def handler(_: web.Request) -> web.Response:
+        times.append(time.monotonic())
+        return status(429, headers={"Retry-After": "1"}) if len(times) == 1 else web.json_response({"done": True})
+
+    client = await serve(handler)
+    body = () if method in ("get", "delete") else ({},)
+    assert await getattr(client, method)(PODS, *body) == {"done": True}
+    assert times[1] - times[0] >= 1
+
+
+@pytest.mark.parametrize(("method", "asked"), [("get", under_test.TRIES), ("create", 1)])
+async def test_what_may_have_been_done_is_not_asked_again(serve: Serve, method: str, asked: int) -> None:
+    requests: list[str] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        requests.append(request.method)
+        return status(503)
+
+    client = await serve(handler)
+    with pytest.raises(ApiError, match="it is 503") as caught:
+        await getattr(client, method)(PODS, *([{}] if method == "create" else []))
+    assert caught.value.status == 503
+    assert len(requests) == asked
+
+
+async def test_credentials_that_are_out_of_date_are_loaded_once_for_all(serve: Serve, tmp_path: Path) -> None:
+    """While the requests of before go on, and what is being read is not cut."""
+    valid, sent, opened = "first", asyncio.Event(), asyncio.Event()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if request.headers["Authorization"] != f"Bearer {valid}":
+            return status(401)
+        if request.path != "/log":
+            return web.json_response({"who": request.headers["Authorization"]})
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        await answer.write(b"before ")
+        opened.set()
+        await sent.wait()
+        await answer.write(b"after")
+        return answer
+
+    client = await serve(handler)
+
+    async def read() -> bytes:
+        return b"".join([chunk async for chunk in client.stream("/log", {})])
+
+    reading = asyncio.create_task(read())
+    await opened.wait()
+    valid = "second"
+    file = tmp_path / "kubeconfig"
+    file.write_text(file.read_text().replace("first", "second"))
+    answers = await asyncio.gather(*(client.get(PODS) for _ in range(20)))
+    assert {answer["who"] for answer in answers} == {"Bearer second"}
+    sent.set()
+    assert await reading == b"before after"
+
+
+async def test_credentials_that_stay_refused_are_said(serve: Serve) -> None:
+    async def handler(_: web.Request) -> web.Response:
+        return status(401)
+
+    client = await serve(handler)
+    with pytest.raises(ApiError, match="does not know who you are"):
+        await client.get(PODS)
+
+
+async def test_a_server_that_takes_the_connection_and_is_silent_is_not_waited_for(serve: Serve) -> None:
+    closed = asyncio.Event()
+
+    async def handler(_: web.Request) -> web.Response:
+        await closed.wait()
+        return web.json_response({})
+
+    client = await serve(handler)
+    began = time.monotonic()
+    with pytest.raises(Unreachable, match="--backend local"):
+        await client.get("/apis")
+    assert time.monotonic() - began < under_test.CONNECT + 1
+    closed.set()
+
+
+async def test_a_server_that_is_not_there_is_said_at_once(tmp_path: Path, unused_port: int) -> None:
+    client = Client(kubeconfig(tmp_path / "kubeconfig", unused_port, "none"))
+    began = time.monotonic()
+    with pytest.raises(Unreachable, match="--backend local"):
+        await client.get("/apis")
+    assert time.monotonic() - began < 1
+    await client.close()
+
+
+@pytest.fixture
+def unused_port() -> int:
+    return aiohttp.test_utils.unused_port()
+
+
+def event(kind: str, name: str, version: int) -> bytes:
+    thing = {"kind": "Pod", "metadata": {"name": name, "resourceVersion": str(version)}}
+    return json.dumps({"type": kind, "object": thing}).encode() + b"\n"
+
+
+async def test_a_watch_goes_on_where_it_was_and_lists_again_only_where_that_is_forgotten(serve: Serve) -> None:
+    """One that is cut in the middle of a line, one that the server ends, one whose version is gone."""
+    expired = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}
+    watches = [
+        [event("ADDED", "a", 11), event("BOOKMARK", "", 15), event("ADDED", "never", 16)[:20]],
+        [event("MODIFIED", "a", 17)],
+        [json.dumps(expired).encode() + b"\n"],
+        [event("DELETED", "a", 31)],
+    ]
+    asked: list[str] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            asked.append("list")
+            last = "continue" in request.query
+            version = "30" if asked.count("list") > 2 else "10"
+            more = {} if last else {"continue": "page2"}
+            item = {"metadata": {"name": "p2" if last else "p1"}}
+            return web.json_response({"metadata": {"resourceVersion": version, **more}, "items": [item]})
+        asked.append(request.query["resourceVersion"])
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        for part in watches.pop(0):
+            await answer.write(part)
+        return answer
+
+    seen: list[tuple[str, Any]] = []
+    async for kind, thing in (await serve(handler)).watch(PODS):
+        names = [item["metadata"]["name"] for item in thing["items"]] if kind == "LISTED" else thing["metadata"]["name"]
+        seen.append((kind, names))
+        if kind == "DELETED":
+            break
+    both = ("LISTED", ["p1", "p2"])
+    assert seen == [both, ("ADDED", "a"), ("MODIFIED", "a"), both, ("DELETED", "a")]
+    assert asked == ["list", "list", "10", "15", "17", "list", "list", "30"]
+
+
+async def test_a_watch_without_the_right_to_it_says_so(serve: Serve) -> None:
+    async def handler(_: web.Request) -> web.Response:
+        return status(403)
+
+    with pytest.raises(ApiError, match="it is 403"):
+        async for _ in (await serve(handler)).watch(PODS):
+            pass
