@@ -192,3 +192,14 @@ def test_a_client_goes_on_by_a_cursor_in_the_middle_of_a_log(cluster: Cluster) -
     assert torn == "torn"
     assert whole == [f"line {number}" for number in range(len(whole))]
     assert lost(events + more) == []
+
+
+def test_what_a_rotation_took_is_counted(cluster: Cluster) -> None:
+    code = "for number in range(12_000):\n    say('0', 'x' * 1000)\nrecord('end', outcome='succeeded')\n"
+    where = make(cluster, "rotated", code)
+    live, _ = followed(cluster, where)
+    assert len(texts(live)) + sum(gap.count for gap in lost(live)) == 12_000
+    late, _ = followed(cluster, where)  # the first line, the hello, is gone as well
+    [gap] = lost(late)
+    assert gap.count > 1_000
+    assert len(texts(late)) + gap.count == 12_001

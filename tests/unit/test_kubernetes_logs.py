@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfnb.backends.kubernetes import names, phases, pods
+from kfnb.backends.kubernetes import logs, names, phases, pods
 from kfnb.decode import Position, StreamDecoder
 from kfnb.events import Gap, JobEvent, LogLine, Phase
 from kfnb_worker import wire
@@ -111,3 +115,26 @@ def test_a_job_that_was_stopped_has_not_failed() -> None:
     assert phases.life_of("job", stopped, [pod(state=RUNNING)]).phase is Phase.STOPPED
     done = job(true("Complete"), annotations={names.STOPPED: "1"})
     assert phases.life_of("job", done, []).phase is Phase.SUCCEEDED
+
+
+def test_a_half_open_connection_is_left_once_its_container_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "SETTLE", 0.02)
+    closed: list[bool] = []
+
+    async def silent() -> AsyncGenerator[list[JobEvent], None]:
+        try:
+            yield []
+            await asyncio.Event().wait()
+        finally:
+            closed.append(True)
+
+    async def read() -> int:
+        ended = asyncio.Event()
+        count = 0
+        async for _ in logs._until(silent(), ended):
+            count += 1
+            ended.set()
+        return count
+
+    assert asyncio.run(asyncio.wait_for(read(), 10)) == 1
+    assert closed == [True]

@@ -24,7 +24,10 @@ TOGETHER, EVENTS = 0.05, 5_000
 
 #: Seconds without news after which the logs of an ended job that have not come to their end are given up, and those
 #: after which containers that still run are taken for ended too.
-PATIENCE, LEFT_RUNNING = 60.0, 10.0
+PATIENCE, LEFT_RUNNING = 60.0, 45.0
+
+#: Pieces of logs that are kept for a client that is slower than they come; then they wait on the cluster.
+AHEAD = 32
 
 #: Seconds that the cluster has to say itself that a job has failed whose worker said so.
 HESITATION = 2.0
@@ -95,7 +98,7 @@ class _Follower:
         self._job: dict[str, Any] = {}
         self._pods: dict[str, Pod] = {}
         self._deleted = False
-        self._queue: asyncio.Queue[_News | Exception] = asyncio.Queue()
+        self._queue: asyncio.Queue[_News | Exception] = asyncio.Queue(AHEAD)
 
     # -- what there is now ---------------------------------------------------------------------------------------
 
@@ -175,7 +178,7 @@ class _Follower:
             try:
                 await work
             except Exception as error:
-                self._queue.put_nowait(error)
+                await self._queue.put(error)
 
         return asyncio.ensure_future(told())
 
@@ -198,8 +201,8 @@ class _Follower:
 
     async def _read(self, log: _Log) -> None:
         async for events in log.log.follow(log.ended):
-            self._queue.put_nowait(_News(events, log, log.log.position))
-        self._queue.put_nowait(_News())
+            await self._queue.put(_News(events, log, log.log.position))
+        await self._queue.put(_News())
 
     async def _watch_job(self) -> None:
         collection, _, name = self._where.path.rpartition("/")
@@ -211,7 +214,7 @@ class _Follower:
             elif thing["metadata"]["name"] == name:
                 self._deleted = kind == "DELETED"
                 self._job = thing
-            self._queue.put_nowait(_News())
+            await self._queue.put(_News())
 
     async def _watch_pods(self) -> None:
         async for kind, thing in self._client.watch(self._where.pods, labels=self._where.labels):
@@ -223,7 +226,7 @@ class _Follower:
                 if uid in gone:  # what they said last stays known
                     log.log.gone = True
                     log.ended.set()
-            self._queue.put_nowait(_News())
+            await self._queue.put(_News())
 
     # -- logs ----------------------------------------------------------------------------------------------------
 

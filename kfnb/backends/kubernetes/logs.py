@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import datetime, timezone
 from typing import Any
 
@@ -63,6 +63,8 @@ class PodLog:
                 if last and not self._decoder.foreign:
                     self.done = True
                     yield self.finish()
+                    if not self.which.ended:
+                        yield self.missing("its container still ran when the job had ended")
                     return
                 if last:  # it was started again, and ``which`` is about to say so
                     await pauses.rest()
@@ -80,7 +82,7 @@ class PodLog:
         self.done = True
         yield self.missing("its pod is gone, and its log with it")
 
-    async def read(self, *, follow: bool) -> AsyncIterator[list[JobEvent]]:
+    async def read(self, *, follow: bool) -> AsyncGenerator[list[JobEvent], None]:
         """What one connection brings."""
         self._decoder = self._decoder.resumed()
         position = self._decoder.position
@@ -92,7 +94,7 @@ class PodLog:
         if position.time:
             since = datetime.fromtimestamp(position.time - OVERLAP, timezone.utc)
             query["sinceTime"] = since.strftime("%Y-%m-%dT%H:%M:%SZ")
-        async with contextlib.aclosing(self._client.stream(self._path, query)) as stream:  # type: ignore[type-var]
+        async with contextlib.aclosing(self._client.stream(self._path, query)) as stream:
             async with _semaphore():
                 chunk = await anext(stream, None)
             while chunk is not None and not self._decoder.foreign:
@@ -115,7 +117,7 @@ def _semaphore() -> asyncio.Semaphore:
     return _opening.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(OPENING))
 
 
-async def _until(stream: AsyncIterator[list[JobEvent]], ended: asyncio.Event) -> AsyncIterator[list[JobEvent]]:
+async def _until(stream: AsyncGenerator[list[JobEvent], None], ended: asyncio.Event) -> AsyncIterator[list[JobEvent]]:
     """``stream``, for ``SETTLE`` seconds more once ``ended`` is set: a half-open connection does not end by itself."""
     over = asyncio.ensure_future(ended.wait())
     already = ended.is_set()  # then this is a read that has an end
@@ -141,10 +143,10 @@ async def _until(stream: AsyncIterator[list[JobEvent]], ended: asyncio.Event) ->
                 task.cancel()
         if step is not None:
             await asyncio.gather(step, return_exceptions=True)
-        await stream.aclose()  # type: ignore[attr-defined]
+        await stream.aclose()
 
 
-async def _next(stream: AsyncIterator[list[JobEvent]]) -> list[JobEvent] | None:
+async def _next(stream: AsyncGenerator[list[JobEvent], None]) -> list[JobEvent] | None:
     return await anext(stream, None)
 
 
