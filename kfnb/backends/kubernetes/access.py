@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kfnb.errors import BackendError, UsageError
 
@@ -34,6 +34,7 @@ class Access:
         """The client's configuration, with credentials as they are now. Raises ``BackendError``."""
         from kubernetes.aio.client import Configuration
         from kubernetes.aio.config import ConfigException, incluster_config, kube_config
+        from yaml import YAMLError
 
         made = Configuration()
         try:
@@ -44,7 +45,7 @@ class Access:
                 await kube_config.load_kube_config(  # type: ignore[no-untyped-call]
                     self.file, self.context, made, persist_config=False
                 )
-        except (ConfigException, OSError, ValueError, KeyError, TypeError) as error:
+        except (ConfigException, YAMLError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise BackendError(
                 f"The credentials of {self.how} cannot be used.",
                 str(error),
@@ -61,8 +62,10 @@ def find(context: str | None = None, namespace: str | None = None, file: str | N
     """
     file = file or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     if any(Path(path).is_file() for path in file.split(os.pathsep)):
-        return _from_kubeconfig(file, context, namespace)
-    if context is not None:
+        found = _from_kubeconfig(file, context, namespace)
+        if found is not None:
+            return found
+    elif context is not None:
         raise UsageError(f"There is no context {context!r}: there is no kubeconfig at {file}.")
     if "KUBERNETES_SERVICE_HOST" in os.environ and (_ACCOUNT / "token").is_file():
         return Access(None, "", namespace or _read(_ACCOUNT / "namespace") or "default")
@@ -70,21 +73,35 @@ def find(context: str | None = None, namespace: str | None = None, file: str | N
 
 
 def _from_kubeconfig(file: str, context: str | None, namespace: str | None) -> Access | None:
-    from kubernetes.aio.config import ConfigException, list_kube_config_contexts
-
-    try:
-        contexts, current = list_kube_config_contexts(file)  # type: ignore[no-untyped-call]
-    except (ConfigException, OSError, ValueError, KeyError, TypeError) as error:
-        raise BackendError(
-            f"{file} cannot be read.", str(error), "Correct it, or run on this machine: --backend local."
-        ) from None
-    known = {str(entry["name"]): entry for entry in contexts or []}
-    name = context or (str(current["name"]) if current else "")
+    known, current = _contexts(file)
+    name = context or current
     if name not in known:
         if context is None:
             return None  # a kubeconfig in which no cluster is chosen
         raise UsageError(f"There is no context {context!r}.", fix=f"{file} has {', '.join(sorted(known)) or 'none'}.")
-    return Access(file, name, namespace or known[name]["context"].get("namespace") or "default")
+    return Access(file, name, namespace or known[name].get("namespace") or "default")
+
+
+def _contexts(file: str) -> tuple[dict[str, dict[str, Any]], str]:
+    """The contexts by name and the current one's name, as kubectl merges several files: the first that says it holds.
+
+    Read here, since the official client takes half a second to import, and no kubeconfig without a current context.
+    """
+    import yaml
+
+    known: dict[str, dict[str, Any]] = {}
+    current = ""
+    for path in filter(os.path.isfile, file.split(os.pathsep)):
+        try:
+            content = yaml.safe_load(Path(path).read_text()) or {}
+            current = current or str(content.get("current-context") or "")
+            for entry in content.get("contexts") or []:
+                known.setdefault(str(entry["name"]), dict(entry["context"]))
+        except (yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BackendError(
+                f"{path} cannot be read.", str(error), "Correct it, or run on this machine: --backend local."
+            ) from None
+    return known, current
 
 
 def _read(path: Path) -> str:
