@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -303,6 +304,16 @@ def test_a_submitted_job_is_remembered_until_it_is_deleted() -> None:
     references.forget("a-12345")
     references.forget("a-12345")
     assert references.recall("a-12345") is None
-    (references._folder() / "c-12345.json").write_text("{}")
-    (references._folder() / "d-12345.json").write_text("torn")
+    for name, content in (("c-12345", "{}"), ("d-12345", "torn")):
+        (references._folder() / name).mkdir()
+        (references._folder() / name / "reference.json").write_text(content)
     assert references.everyone() == [two]
+
+
+def test_what_a_repeat_needs_is_kept_with_it() -> None:
+    one = Reference("a-12345", "a", "/config", "ctx", "team-a", 1.0)
+    assert references.kept("a-12345", "record.json") is None
+    references.remember(one, "{}", b"zip")
+    references.remember(replace(one, stopped=2.0))
+    assert references.recall("a-12345") == replace(one, stopped=2.0)
+    assert (references.kept("a-12345", "record.json"), references.kept("a-12345", "bundle.zip")) == (b"{}", b"zip")

@@ -11,6 +11,7 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from kfnb.backends.kubernetes.pods import seconds
 from kfnb.backends.kubernetes.references import Reference
 from kfnb.backends.kubernetes.target import Kind, Target
 from kfnb.errors import BackendError, NotFound, UsageError
-from kfnb.events import Batch, Cursor, JobEvent, ResultPiece
+from kfnb.events import Batch, Cursor, JobEvent, Phase, PhaseChanged, ResultPiece
 from kfnb.home import home
 from kfnb.record import Record
 from kfnb.source import Bundle
@@ -129,12 +130,8 @@ class KubernetesBackend:
             "name": job["metadata"]["name"],
             "uid": job["metadata"]["uid"],
         }
-        access, record = self._access(), submission.record
-        references.remember(
-            Reference(
-                record.id, record.spec.name, access.file, access.context, access.namespace, record.created
-            )
-        )
+        text, data = submission.record.model_dump_json(), submission.bundle.data
+        await asyncio.to_thread(references.remember, self._reference(submission.record), text, data)
         owned = {"metadata": {"ownerReferences": [owner]}}
         for manifest in manifests[:-1]:
             await client.patch(f"{self._collection(manifest['kind'])}/{manifest['metadata']['name']}", owned)
@@ -158,16 +155,27 @@ class KubernetesBackend:
         return sorted(infos, key=lambda info: info.created, reverse=True)
 
     async def get(self, id: str) -> JobInfo:
-        kind, job = await self._job(id)
+        try:
+            kind, job = await self._job(id)
+        except NotFound:
+            stopped = await asyncio.to_thread(references.recall, id)
+            if stopped is None or stopped.stopped is None:
+                raise
+            return _info_of_stopped(stopped, await self.record(id))
         return _info(kind, job)
 
     async def record(self, id: str) -> Record:
-        maps = await self._code(id)
-        return Record.model_validate_json(maps[0]["data"]["record.json"])
+        kept = await asyncio.to_thread(references.kept, id, "record.json")
+        if kept is None:
+            kept = (await self._code(id))[0]["data"]["record.json"]
+        return Record.model_validate_json(kept)
 
     async def bundle(self, id: str) -> Bundle:
         import base64
 
+        kept = await asyncio.to_thread(references.kept, id, "bundle.zip")
+        if kept is not None:
+            return Bundle.from_bytes(kept)
         parts = {
             name: base64.b64decode(content)
             for part in await self._code(id)
@@ -177,7 +185,15 @@ class KubernetesBackend:
         return Bundle.from_bytes(b"".join(parts[name] for name in sorted(parts)))
 
     async def events(self, id: str, cursor: Cursor | None = None, *, follow: bool = True) -> AsyncIterator[Batch]:
-        kind, job = await self._job(id)
+        try:
+            kind, job = await self._job(id)
+        except NotFound:
+            info = await self.get(id)  # it was stopped, and no more of it is known than that
+            told = [str(info.phase), info.reason]
+            if (cursor or {}).get("phase") != told:
+                end = PhaseChanged(info.phase, info.reason, info.ended or info.created)
+                yield Batch([end], {"phase": told, "nodes": {}})
+            return
         first_line = _summary(job).get("first_line", 1)
         where = Where(kind, f"{self._collection(kind)}/{id}", self._access().namespace, id)
         stream = _follow(self._client(), where, cursor, to_end=follow, first_line=first_line)
@@ -219,13 +235,16 @@ class KubernetesBackend:
         await self._client().patch(path, asked)
         # in the foreground: the job's object stays until its pods have had their grace and ended
         await self._client().delete(path, propagationPolicy="Foreground")
+        reference = await asyncio.to_thread(references.recall, id) or self._reference(await self.record(id))
+        await asyncio.to_thread(references.remember, replace(reference, stopped=time.time()))
 
     async def delete(self, id: str) -> None:
-        kind, job = await self._job(id)
-        phase = life_of(kind, job, ()).phase
+        phase = (await self.get(id)).phase
         if not phase.terminal:
             raise BackendError(f"{id} is not deleted: it is {phase}.", fix=f"`%kfstop {id}` ends it and removes it.")
-        await self._client().delete(f"{self._collection(kind)}/{id}", propagationPolicy="Background")
+        with contextlib.suppress(NotFound):  # it went with its stop
+            kind, _ = await self._job(id)
+            await self._client().delete(f"{self._collection(kind)}/{id}", propagationPolicy="Background")
         await asyncio.to_thread(references.forget, id)
 
     async def _sweep(self, ids: set[str]) -> None:
@@ -258,6 +277,12 @@ class KubernetesBackend:
                 "Name one (--context, or $KUBECONFIG), or run on this machine: --backend local.",
             )
         return self._found
+
+    def _reference(self, record: Record) -> Reference:
+        access = self._access()
+        return Reference(
+            record.id, record.spec.name, access.file, access.context, access.namespace, record.created
+        )
 
     def _client(self) -> Client:
         access = self._access()
@@ -322,6 +347,25 @@ def _info(kind: Kind, job: dict[str, Any]) -> JobInfo:
         procs=summary.get("procs", 0),
         gpus=summary.get("gpus", 0),
         owner=labels.get(names.OWNER) or "",
+    )
+
+
+def _info_of_stopped(reference: Reference, record: Record) -> JobInfo:
+    """A job whose objects went with its stop."""
+    spec = record.spec
+    return JobInfo(
+        id=reference.id,
+        name=reference.name,
+        backend=KubernetesBackend.name,
+        phase=Phase.STOPPED,
+        reason="it was stopped on request",
+        created=reference.created,
+        started=None,
+        ended=reference.stopped,
+        nodes=spec.nodes,
+        procs=spec.procs,
+        gpus=spec.gpus,
+        owner=record.owner,
     )
 
 
