@@ -9,10 +9,11 @@ from kfnb.backends.base import Submission
 from kfnb.backends.kubernetes.manifests import code, job, pytorchjob, trainjob
 from kfnb.backends.kubernetes.target import Kind, Target
 
-_BUILDERS: dict[Kind, Callable[[Submission, Target], list[dict[str, Any]]]] = {
-    "trainjob": trainjob.build,
-    "pytorchjob": pytorchjob.build,
-    "job": job.build,
+#: For each kind: the name by which the other nodes reach node 0, and what is made beside the code.
+_BUILDERS: dict[Kind, tuple[Callable[[str], str], Callable[[Submission, Target], list[dict[str, Any]]]]] = {
+    "trainjob": (trainjob.host, trainjob.build),
+    "pytorchjob": (pytorchjob.host, pytorchjob.build),
+    "job": (job.host, job.build),
 }
 
 
@@ -21,9 +22,5 @@ def build(submission: Submission, target: Target, token: str) -> list[dict[str, 
 
     ``token`` is what the job's own processes know each other by. Raises ``BackendError`` for code that is too large.
     """
-    host = {
-        "trainjob": trainjob.host,
-        "pytorchjob": pytorchjob.host,
-        "job": job.host,
-    }[target.kind](submission.id)
-    return [*code.build(submission, target, host, token), *_BUILDERS[target.kind](submission, target)]
+    host, make = _BUILDERS[target.kind]
+    return [*code.build(submission, target, host(submission.id), token), *make(submission, target)]
