@@ -1,4 +1,4 @@
-"""The client against a server of the test's own, which does what a healthy API server does not."""
+"""The client and its reflectors against a server of the test's own, which does what a healthy API server does not."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ import pytest
 from aiohttp import web
 
 from kfnb.backends.kubernetes import client as under_test
+from kfnb.backends.kubernetes import reflector as reflectors
 from kfnb.backends.kubernetes.access import Access, find
 from kfnb.backends.kubernetes.client import Client
 from kfnb.backends.kubernetes.errors import ApiError, Unreachable
+from kfnb.backends.kubernetes.reflector import reflector
+from tests.waiting import wait_for
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Serve = Callable[[Handler], Awaitable[Client]]
@@ -227,3 +230,96 @@ async def test_a_watch_without_the_right_to_it_says_so(serve: Serve) -> None:
     with pytest.raises(ApiError, match="it is 403"):
         async for _ in (await serve(handler)).watch(PODS):
             pass
+
+
+class Collection:
+    """Objects and the changes to come, served as lists and watches; ``forgotten`` ends a watch as too old."""
+
+    def __init__(self, *objects: str) -> None:
+        self.objects = dict.fromkeys(objects, "1")
+        self.changes: asyncio.Queue[bytes] = asyncio.Queue()
+        self.lists = self.watches = 0
+        self.watching: set[int] = set()
+
+    def forgotten(self) -> None:
+        expired = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}
+        self.changes.put_nowait(json.dumps(expired).encode() + b"\n")
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            self.lists += 1
+            items = [
+                {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": version}}
+                for name, version in self.objects.items()
+            ]
+            return web.json_response({"metadata": {"resourceVersion": "9"}, "items": items})
+        self.watches += 1
+        number = self.watches
+        self.watching.add(number)
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        try:
+            while True:
+                await answer.write(await self.changes.get())
+        finally:
+            self.watching.discard(number)
+
+
+def told(change: tuple[str, Any]) -> tuple[str, Any]:
+    kind, thing = change
+    names = [item["metadata"]["name"] for item in thing["items"]] if kind == "LISTED" else thing["metadata"]["name"]
+    return kind, names
+
+
+async def test_all_users_share_one_watch_and_hear_of_what_they_missed(serve: Serve) -> None:
+    there = Collection("a", "b", "c")
+    client = await serve(there.serve)
+    first, second = (reflector(client, PODS).changes() for _ in range(2))
+    assert told(await anext(first)) == told(await anext(second)) == ("LISTED", ["a", "b", "c"])
+    there.objects = {"a": "1", "b": "2", "d": "1"}
+    there.forgotten()
+    for user in (first, second):
+        changes = [told(await anext(user)) for _ in range(3)]
+        assert changes == [("DELETED", "c"), ("MODIFIED", "b"), ("ADDED", "d")]
+    third = reflector(client, PODS).changes()  # who comes later has all at once
+    assert told(await anext(third)) == ("LISTED", ["a", "b", "d"])
+    assert there.lists == 2
+    for user in (first, second, third):
+        await user.aclose()
+
+
+async def test_a_watch_ends_a_while_after_its_last_user(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = Collection("a")
+    client = await serve(there.serve)
+    user = reflector(client, PODS).changes()
+    await anext(user)
+    await user.aclose()
+    again = reflector(client, PODS).changes()
+    assert told(await anext(again)) == ("LISTED", ["a"])
+    assert there.lists == 1  # it was still there
+    await asyncio.to_thread(wait_for, lambda: there.watching, timeout=10, what="the watch")
+    monkeypatch.setattr(reflectors, "LINGER", 0.01)
+    await again.aclose()
+
+    await asyncio.to_thread(wait_for, lambda: not there.watching, timeout=10, what="the watch to end")
+    anew = reflector(client, PODS).changes()
+    assert told(await anext(anew)) == ("LISTED", ["a"])
+    assert there.lists == 2
+    await anew.aclose()
+
+
+async def test_every_user_is_told_what_the_server_refuses_and_may_try_again(serve: Serve) -> None:
+    there = Collection("a")
+    allowed = False
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return await there.serve(request) if allowed else status(403)
+
+    client = await serve(handler)
+    users = [reflector(client, PODS).changes() for _ in range(2)]
+    told_both = await asyncio.gather(*(anext(user) for user in users), return_exceptions=True)
+    assert [getattr(error, "status", None) for error in told_both] == [403, 403]
+    allowed = True
+    again = reflector(client, PODS).changes()
+    assert told(await anext(again)) == ("LISTED", ["a"])
+    await again.aclose()

@@ -86,7 +86,7 @@ class Client:
                 return
             query["continue"] = more
 
-    async def watch(self, path: str, *, labels: str = "") -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    async def watch(self, path: str, *, labels: str = "") -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
         """What there is and what becomes of it, for ever: ``("LISTED", list)``, then ``("ADDED" | "MODIFIED" |
         "DELETED", object)``. After a break it goes on where it was; where the server has forgotten that, the list comes
         again, and who listens compares.
