@@ -114,33 +114,40 @@ class KubernetesBackend:
 
     async def submit(self, submission: Submission) -> None:
         client, target = self._client(), await self._target(submission.spec)
-        manifests = build(submission, target, secrets.token_hex(32))
-        made: list[dict[str, Any]] = []
+        *beside, wanted = build(submission, target, secrets.token_hex(32))
+        there: builtins.list[dict[str, Any]] = []
+
+        async def make(manifest: dict[str, Any]) -> dict[str, Any]:
+            collection = self._collection(_KINDS.get(manifest["kind"], manifest["kind"]))
+            made = await client.create(collection, manifest, fieldValidation="Strict")
+            there.append(manifest)
+            return made
+
         try:
-            for manifest in manifests:
-                collection = self._collection(_KINDS.get(manifest["kind"], manifest["kind"]))
-                made.append(await client.create(collection, manifest, fieldValidation="Strict"))
+            for result in await asyncio.gather(*map(make, beside), return_exceptions=True):
+                if isinstance(result, BaseException):
+                    raise result
+            job = await make(wanted)
         except BaseException:
-            await self._undo(manifests[: len(made)])
+            await self._undo(there)
             raise
-        job = made[-1]
         owner = {
-            "apiVersion": manifests[-1]["apiVersion"],
-            "kind": manifests[-1]["kind"],
+            "apiVersion": wanted["apiVersion"],
+            "kind": wanted["kind"],
             "name": job["metadata"]["name"],
             "uid": job["metadata"]["uid"],
         }
-        text, data = submission.record.model_dump_json(), submission.bundle.data
-        await asyncio.to_thread(references.remember, self._reference(submission.record), text, data)
         owned = {"metadata": {"ownerReferences": [owner]}}
-        for manifest in manifests[:-1]:
-            await client.patch(f"{self._collection(manifest['kind'])}/{manifest['metadata']['name']}", owned)
+        text, data = submission.record.model_dump_json(), submission.bundle.data
+        await asyncio.gather(
+            asyncio.to_thread(references.remember, self._reference(submission.record), text, data),
+            *(client.patch(self._path(manifest), owned) for manifest in beside),
+        )
 
     async def _undo(self, manifests: builtins.list[dict[str, Any]]) -> None:
         for manifest in reversed(manifests):
             with contextlib.suppress(BackendError):
-                path = f"{self._collection(manifest['kind'])}/{manifest['metadata']['name']}"
-                await asyncio.shield(self._client().delete(path))
+                await asyncio.shield(self._client().delete(self._path(manifest)))
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
@@ -277,6 +284,11 @@ class KubernetesBackend:
                 "Name one (--context, or $KUBECONFIG), or run on this machine: --backend local.",
             )
         return self._found
+
+    def _path(self, manifest: dict[str, Any]) -> str:
+        """Of the object that is made beside a job, or the job itself."""
+        kind = _KINDS.get(manifest["kind"], manifest["kind"])
+        return f"{self._collection(kind)}/{manifest['metadata']['name']}"
 
     def _reference(self, record: Record) -> Reference:
         access = self._access()

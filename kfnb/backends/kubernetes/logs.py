@@ -75,7 +75,11 @@ class PodLog:
             except ApiError as error:
                 if error.status == 404 or (last and error.status < 500):
                     self.gone = True
-                elif error.status in (401, 403):
+                elif error.status == 403:  # the job's phases can be seen all the same
+                    self.done = True
+                    yield self.missing(error.why)
+                    return
+                elif error.status == 401:
                     raise
                 else:  # a container that is not there yet, a kubelet that does not answer
                     await pauses.rest()
