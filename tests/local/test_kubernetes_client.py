@@ -223,6 +223,22 @@ async def test_a_watch_goes_on_where_it_was_and_lists_again_only_where_that_is_f
     assert asked == ["list", "list", "10", "15", "17", "list", "list", "30"]
 
 
+async def test_a_watch_that_is_silent_for_long_is_begun_again(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As over a connection whose other end has gone without a word."""
+    monkeypatch.setattr(under_test, "QUIET", 0.2)
+    there = Collection("a")
+    changes = (await serve(there.serve)).watch(PODS)
+    assert told(await anext(changes)) == ("LISTED", ["a"])
+    next_change = asyncio.ensure_future(anext(changes))
+    await asyncio.to_thread(wait_for, lambda: there.watches >= 3, timeout=10, what="the third watch")
+    while not next_change.done():
+        there.changes.put_nowait(event("ADDED", "b", 12))
+        await asyncio.wait([next_change], timeout=0.1)
+    assert told(await next_change) == ("ADDED", "b")
+    assert there.lists == 1
+    await changes.aclose()
+
+
 async def test_a_watch_without_the_right_to_it_says_so(serve: Serve) -> None:
     async def handler(_: web.Request) -> web.Response:
         return status(403)

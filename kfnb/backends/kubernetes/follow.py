@@ -15,6 +15,7 @@ from kfnb.backends.kubernetes.errors import ApiError
 from kfnb.backends.kubernetes.logs import PodLog
 from kfnb.backends.kubernetes.phases import Life, has_ended, life_of
 from kfnb.backends.kubernetes.pods import Incarnation, Pod, first_failure, incarnations, last_words, told_failure
+from kfnb.backends.kubernetes.reflector import reflector
 from kfnb.backends.kubernetes.target import Kind
 from kfnb.errors import BackendError, NotFound
 from kfnb.events import Batch, Cursor, JobEvent, Phase, PhaseChanged
@@ -206,7 +207,7 @@ class _Follower:
 
     async def _watch_job(self) -> None:
         collection, _, name = self._where.path.rpartition("/")
-        async for kind, thing in self._client.watch(collection, labels=self._where.labels):
+        async for kind, thing in reflector(self._client, collection, self._where.labels).changes():
             if kind == "LISTED":
                 found = [item for item in thing["items"] if item["metadata"]["name"] == name]
                 self._deleted = not found
@@ -217,7 +218,7 @@ class _Follower:
             await self._queue.put(_News())
 
     async def _watch_pods(self) -> None:
-        async for kind, thing in self._client.watch(self._where.pods, labels=self._where.labels):
+        async for kind, thing in reflector(self._client, self._where.pods, self._where.labels).changes():
             listed = thing["items"] if kind == "LISTED" else [thing]
             present = {pod["metadata"]["uid"]: pod for pod in listed}
             gone = set(self._pods) - set(present) if kind == "LISTED" else set(present) if kind == "DELETED" else set()
