@@ -4,8 +4,8 @@ Later layers win: the spec's defaults, the user's ``$KFNB_HOME/kfnb.toml``, the 
 ``[tool.kfnb]`` (the nearest one from the working directory upwards), ``KFNB_*`` variables, and what the cell or
 command says. The names are those of the options everywhere.
 
-A project's file may come from a stranger: what would run another image, install from another place or hand over the
-user's environment holds only once the user has trusted that very content (``%kfconfig --trust``).
+A project's file may come from a stranger: what would run another image, run elsewhere, install from another place or
+hand over the user's environment holds only once the user has trusted that very content (``%kfconfig --trust``).
 """
 
 from __future__ import annotations
@@ -62,6 +62,10 @@ class Setting:
         return option_name(self.field)
 
 
+#: Options that decide what runs, and with whose rights.
+_ELSEWHERE = frozenset({"image", "backend", "context", "namespace", "runtime"})
+
+
 @dataclass(frozen=True)
 class ProjectFile:
     """A project's settings; ``sensitive`` names those that hold only once the content is trusted."""
@@ -80,7 +84,7 @@ def _is_sensitive(field: str, value: Any) -> bool:
         return not isinstance(value, dict) and any("=" not in str(line) for line in _items(value))
     if field == "pip":
         return any(not _plain_requirement(str(line)) for line in _items(value))
-    return field == "image"
+    return field in _ELSEWHERE
 
 
 def _plain_requirement(line: str) -> bool:

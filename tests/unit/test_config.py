@@ -91,6 +91,10 @@ def test_a_wrong_value_in_a_variable_names_it(project: Path, monkeypatch: pytest
     "line",
     [
         "image = 'evil/image'",
+        "backend = 'kubernetes'",
+        "context = 'production'",
+        "namespace = 'kube-system'",
+        "runtime = 'evil'",
         "env = ['AWS_SECRET_ACCESS_KEY']",
         "env = 'TOKEN'",
         "pip = ['--index-url=elsewhere', 'torch']",
