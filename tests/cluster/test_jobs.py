@@ -268,6 +268,25 @@ def test_a_job_that_waits_says_for_what(options: dict[str, Any], reason: str, tr
     wait_for(told, timeout=30, what=f"{reason} in {reasons}")
 
 
+def test_a_quota_that_is_used_up_is_named(cluster: Cluster, train: Callable[..., Job]) -> None:
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}}
+    cluster.create({**quota, "spec": {"hard": {"requests.nvidia.com/gpu": "2"}}})
+    try:
+        for kind in KINDS:
+            job = train("print('never')", name="large", kind=kind, gpus=4)
+            told: list[str] = []
+
+            def is_told(job: Job = job, told: list[str] = told) -> bool:
+                found = [event for batch in job.events(follow=False) for event in batch.events]
+                told.extend(event.reason for event in found if isinstance(event, PhaseChanged))
+                return any("the quota small has no room: asked for requests.nvidia.com/gpu=4" in one for one in told)
+
+            wait_for(is_told, timeout=30, what=f"the quota in {told} ({kind})")
+            job.stop()
+    finally:
+        cluster.kubectl("delete", "resourcequota", "small")
+
+
 def test_memory_beyond_the_limit_is_said(train: Callable[..., Job]) -> None:
     job = train("hold = bytearray(1 << 30)", name="hungry", kind="job", memory="64Mi")
     with pytest.raises(JobFailed, match="memory"):

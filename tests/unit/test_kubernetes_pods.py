@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kfnb.backends.kubernetes import errors, names, phases, pods, references
+from kfnb.backends.kubernetes import errors, names, phases, pods, references, refusals
 from kfnb.backends.kubernetes.access import Access
 from kfnb.backends.kubernetes.discovery import PYTHON_IMAGE, TORCH_IMAGE, Offer, choose
 from kfnb.backends.kubernetes.references import Reference
@@ -240,6 +240,27 @@ def test_a_webhooks_own_words_are_kept() -> None:
 def test_whatever_a_proxy_answers_is_an_error_too(body: bytes) -> None:
     error = errors.explain(502, body, "Reading jobs")
     assert error.what == "Reading jobs failed: the API server, or what is before it, has a problem (502)."
+
+
+EVENT = {"type": "Warning", "reason": "FailedCreate", "metadata": {"creationTimestamp": START}}
+
+
+def event(name: str, message: str, kind: str = "Job", when: str = START) -> dict[str, Any]:
+    return {**EVENT, "involvedObject": {"kind": kind, "name": name}, "message": message, "lastTimestamp": when}
+
+
+def test_why_a_jobs_pods_are_not_made_is_told_by_the_newest_event_about_it() -> None:
+    told = [
+        event("mine-12345-node-0", "a newer refusal", when=LATER),
+        event("mine-12345", "an older one"),
+        event("mine-123456", "another job's", when=LATER),
+        event("mine-12345-node-0-0-abcde", "a pod's own", kind="Pod", when=LATER),
+    ]
+    assert refusals.newest(told, "mine-12345") == "its pods are not made: a newer refusal"
+    assert refusals.newest(told[2:], "mine-12345") == ""
+    quota = "pods x is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"
+    expected = "the quota q has no room: asked for pods=1, in use pods=2 of pods=2"
+    assert refusals.newest([event("mine-12345", quota)], "mine-12345") == expected
 
 
 # -- what a job becomes --------------------------------------------------------------------------------------------

@@ -78,9 +78,15 @@ class Client:
     async def delete(self, path: str, body: Mapping[str, Any] | None = None, **query: str | int) -> dict[str, Any]:
         return await self._json("DELETE", path, query, body)
 
-    async def list(self, path: str, *, labels: str = "", limit: int = PAGE) -> AsyncIterator[dict[str, Any]]:
+    async def list(
+        self, path: str, *, labels: str = "", fields: str = "", limit: int = PAGE
+    ) -> AsyncIterator[dict[str, Any]]:
         """The pages of a list, each as the server sends it."""
-        query: dict[str, str | int] = {"limit": limit, **({"labelSelector": labels} if labels else {})}
+        query: dict[str, str | int] = {
+            "limit": limit,
+            **({"labelSelector": labels} if labels else {}),
+            **({"fieldSelector": fields} if fields else {}),
+        }
         while True:
             page = await self._json("GET", path, query)
             yield page

@@ -53,6 +53,15 @@ def explain(status: int, body: bytes, doing: str) -> ApiError:
     return ApiError(what, why or str(body[:300], "utf-8", "replace"), fix, status=status, reason=reason)
 
 
+def quota_sentence(message: str) -> str:
+    """Which quota has no room for what, where a message is about that; else empty."""
+    quota = _QUOTA.search(message)
+    if quota is None:
+        return ""
+    used = f"in use {quota['used']} of {quota['limit']}"
+    return f"the quota {quota['quota']} has no room: asked for {quota['asked']}, {used}"
+
+
 def _status(body: bytes) -> dict[str, Any]:
     try:
         told = json.loads(body)

@@ -6,16 +6,17 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kfnb.backends.kubernetes import names
 from kfnb.backends.kubernetes.client import Client
 from kfnb.backends.kubernetes.errors import ApiError
 from kfnb.backends.kubernetes.logs import PodLog
-from kfnb.backends.kubernetes.phases import Life, has_ended, life_of
+from kfnb.backends.kubernetes.phases import NOT_MADE, Life, has_ended, life_of
 from kfnb.backends.kubernetes.pods import Incarnation, Pod, first_failure, incarnations, last_words, told_failure
 from kfnb.backends.kubernetes.reflector import reflector
+from kfnb.backends.kubernetes.refusals import refusal
 from kfnb.backends.kubernetes.target import Kind
 from kfnb.errors import BackendError, NotFound
 from kfnb.events import Batch, Cursor, JobEvent, Phase, PhaseChanged
@@ -29,6 +30,9 @@ PATIENCE, LEFT_RUNNING = 60.0, 45.0
 
 #: Pieces of logs that are kept for a client that is slower than they come; then they wait on the cluster.
 AHEAD = 32
+
+#: Seconds between two looks for what keeps a cluster from making a job's pods.
+REFUSALS = 3.0
 
 #: Seconds that the cluster has to say itself that a job has failed whose worker said so.
 HESITATION = 2.0
@@ -99,6 +103,8 @@ class _Follower:
         self._job: dict[str, Any] = {}
         self._pods: dict[str, Pod] = {}
         self._deleted = False
+        #: Why its pods are not made, as far as somebody says so.
+        self._refusal = ""
         self._queue: asyncio.Queue[_News | Exception] = asyncio.Queue(AHEAD)
 
     # -- what there is now ---------------------------------------------------------------------------------------
@@ -107,6 +113,8 @@ class _Follower:
         await self._look()
         if self._at_end:
             return
+        if self._life().reason == NOT_MADE:
+            self._refusal = await refusal(self._client, self._where.namespace, self._where.id)
         events = self._phases()
         if events:
             yield Batch(events, self._cursor())
@@ -141,7 +149,8 @@ class _Follower:
         await self._look()
         if self._at_end:
             return
-        tasks = [self._start(self._watch_job()), self._start(self._watch_pods())]
+        watches = (self._watch_job(), self._watch_pods(), self._look_for_refusals())
+        tasks = [self._start(watch) for watch in watches]
         ended: float | None = None
         heard = 0.0
         try:
@@ -229,6 +238,14 @@ class _Follower:
                     log.ended.set()
             await self._queue.put(_News())
 
+    async def _look_for_refusals(self) -> None:
+        """While there is no pod that could say what it waits for."""
+        while True:
+            await asyncio.sleep(REFUSALS)
+            if life_of(self._where.kind, self._job, list(self._pods.values())).reason == NOT_MADE:
+                self._refusal = await refusal(self._client, self._where.namespace, self._where.id)
+                await self._queue.put(_News())
+
     # -- logs ----------------------------------------------------------------------------------------------------
 
     def _new_logs(self) -> list[_Log]:
@@ -283,6 +300,8 @@ class _Follower:
 
     def _life(self) -> Life:
         life = life_of(self._where.kind, self._job, list(self._pods.values()))
+        if life.reason == NOT_MADE and self._refusal:
+            life = replace(life, reason=self._refusal)
         if self._deleted and not life.phase.terminal:
             asked = life.phase is Phase.STOPPING
             reason = "it was stopped on request" if asked else "its object was deleted from the cluster"

@@ -19,6 +19,10 @@ _ENDS: dict[Kind, dict[str, Phase]] = {
 }
 
 
+#: The reason of a job whose pods are not there yet.
+NOT_MADE = "its pods are being made"
+
+
 @dataclass(frozen=True)
 class Life:
     """Where a job is. Times in Unix seconds; ``time`` is that of the phase, as far as the cluster tells."""
@@ -56,7 +60,7 @@ def life_of(kind: Kind, job: Mapping[str, Any], pods: Sequence[Pod]) -> Life:
         waiting, _ = waits_for(pods)
         return Life(Phase.RUNNING, waiting, began or created, created, began or _start_time(job))
     waiting, _ = waits_for(pods)
-    return Life(Phase.PENDING, waiting or "its pods are being made", created, created)
+    return Life(Phase.PENDING, waiting or NOT_MADE, created, created)
 
 
 def _runs(kind: Kind, job: Mapping[str, Any]) -> bool:
