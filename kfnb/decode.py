@@ -37,6 +37,8 @@ from kfnb_worker import wire
 LINE_LIMIT = 1 << 20
 
 _LINE = re.compile(wire.LINE, re.DOTALL)
+#: Where a record may hold half a character: an escape of a surrogate, or its bytes.
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
 _new_line = partial(tuple.__new__, LogLine)  # what LogLine(...) comes to, in half the time
 _STREAMS = {b":": "stdout", b"!": "stderr", b"~": "stdout"}
 
@@ -224,6 +226,8 @@ class StreamDecoder:
     def _record(self, payload: bytes) -> list[JobEvent]:
         try:
             record = json.loads(payload)
+            if _HALF.search(payload):
+                record = _whole(record)
             self._time = _time(record.get("t", self._time))
             make = self._records.get(record["e"])
             return make(record) if make else []
@@ -342,13 +346,24 @@ def failure_from_record(record: dict[str, Any], *, first_line: int = 1) -> Failu
         _int(record.get("r")),
         int(record.get("a", 0)),
         str(record["kind"]),
-        str(record.get("type", "")),
-        str(record.get("message", "")),
-        str(record.get("traceback", "")),
+        _whole(str(record.get("type", ""))),
+        _whole(str(record.get("message", ""))),
+        _whole(str(record.get("traceback", ""))),
         _int(record.get("line")),
         float(record.get("t", 0.0)),
         first_line,
     )
+
+
+def _whole(value: Any) -> Any:
+    """The value with lone halves of a character replaced, which no UTF-8 can hold and Python's JSON lets through."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    if isinstance(value, dict):
+        return {_whole(key): _whole(item) for key, item in value.items()}
+    return value
 
 
 def _int(value: Any) -> int | None:

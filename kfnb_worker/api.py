@@ -86,11 +86,17 @@ def log(step: int, **scalars: Any) -> None:
 def progress(done: float, total: Optional[float] = None, unit: str = "") -> None:
     """Tell how far this rank is: ``done`` of ``total`` units. Told at most ten times a second; the last one is always.
 
-    Amounts that are not finite tell nothing.
+    Amounts that are not finite, or beyond all floats, tell nothing.
     """
-    if not math.isfinite(done) or not (total is None or math.isfinite(total)):
-        return
-    _progress.tell(done, total, unit, final=total is not None and done >= total)
+    if _finite(done) and (total is None or _finite(total)):
+        _progress.tell(done, total, unit, final=total is not None and done >= total)
+
+
+def _finite(amount: float) -> bool:
+    try:
+        return math.isfinite(amount)
+    except OverflowError:  # an int beyond all floats
+        return False
 
 
 def track(iterable: Iterable[_Item], total: Optional[float] = None, unit: str = "step") -> Iterator[_Item]:
@@ -108,7 +114,7 @@ def track(iterable: Iterable[_Item], total: Optional[float] = None, unit: str = 
             total = len(iterable)  # type: ignore[arg-type]
         except Exception:  # it has none, or a data set's own __len__ cannot say it
             total = None
-    if total is not None and not math.isfinite(total):
+    if total is not None and not _finite(total):
         total = None
     done = untold = 0
     waited = 0.0  # for the items that are untold
@@ -148,7 +154,7 @@ class _Progress:
             return
         now = time.time()
         amount = None if total is None else float(total)
-        message = {"e": "progress", "r": rank(), "done": float(done), "total": amount, "unit": unit, "t": now}
+        message = {"e": "progress", "r": rank(), "done": float(done), "total": amount, "unit": str(unit)[:40], "t": now}
         with self._lock:
             self._held = {**message, **(means or {})}
             soon = self._told + PROGRESS_SECONDS - now

@@ -254,6 +254,7 @@ def _small(files: Mapping[str, bytes]) -> dict[str, Any]:
         tree = files[f"{VALUES}values/{entry['i']}.json"]
         try:
             plain = _plain(json.loads(tree))
+            json.dumps(plain, ensure_ascii=False).encode()  # a record is UTF-8, which has no halves of characters
         except ValueError:
             continue
         if len(json.dumps(plain)) <= SMALL:

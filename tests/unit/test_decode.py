@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfnb.decode import LINE_LIMIT, Position, StreamDecoder
-from kfnb.events import Gap, JobEvent, LogLine, NodeStarted, Points, Progress
+from kfnb.events import Gap, JobEvent, LogLine, NodeStarted, Note, Points, Progress
 from kfnb_worker import wire
 
 
@@ -216,3 +216,20 @@ def test_lines_that_a_rotation_took_are_counted_when_resumed() -> None:
     events = decoder.resumed().feed(b"".join(lines[6:]))
     assert events[0] == Gap(0, 3, "they are missing in the log", 0.0)
     assert [event.text for event in events[1:] if isinstance(event, LogLine)] == [f"line {n}" for n in range(6, 10)]
+
+
+@pytest.mark.parametrize("half", ["\ud800", "a\udfff", "\ud800b\udc01c"])
+def test_half_a_character_becomes_text_that_can_be_shown(half: str) -> None:
+    records = [
+        {"e": "failure", "r": 0, "node": 0, "kind": "exception", "type": half, "message": half, "traceback": half},
+        {"e": "note", "text": half, "t": 1.0},
+        {"e": "progress", "r": 0, "a": 0, "done": 1, "total": 2, "unit": half, "t": 1.0},
+        {"e": "s", "a": 0, "r": 0, "d": half, "src": "log", "p": {half: [[1], [1.0], [1.0]]}},
+    ]
+    events = decode(log_of([(b"kfnb", b":", wire.dump(record)) for record in records]))
+    assert len(events) == 4
+    str(events).encode()
+    whole = "\U0001f600"
+    (note,) = decode(log_of([(b"kfnb", b":", wire.dump({"e": "note", "text": whole, "t": 1.0}))]))
+    assert isinstance(note, Note)
+    assert note.text == whole

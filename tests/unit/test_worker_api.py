@@ -91,6 +91,13 @@ def test_progress_is_told_now_and_then_and_at_the_end(sent: list[dict[str, Any]]
     assert (sent[-1]["done"], sent[-1]["total"], sent[-1]["unit"]) == (100_000.0, 100_000.0, "samples")
 
 
+def test_whatever_is_given_as_a_unit_is_text(sent: list[dict[str, Any]]) -> None:
+    for unit in (None, 5, "u" * 1000):
+        kf.progress(1, 1, unit)  # type: ignore[arg-type]
+    assert [message["unit"] for message in sent] == ["None", "5", "u" * 40]
+    assert list(kf.track(range(2), total=10**400)) == [0, 1]
+
+
 def test_the_last_that_is_told_before_a_silence_is_told(sent: list[dict[str, Any]]) -> None:
     for done in (1, 2, 3):
         kf.progress(done, 400)
@@ -120,7 +127,10 @@ def test_a_forked_child_tells_its_own(tmp_path: Path, sent: list[dict[str, Any]]
     assert [message["done"] for message in json.loads((tmp_path / "sent").read_text())] == [7.0]
 
 
-@pytest.mark.parametrize(("done", "total"), [(float("nan"), 5), (1, float("nan")), (float("inf"), None)])
+@pytest.mark.parametrize(
+    ("done", "total"),
+    [(float("nan"), 5), (1, float("nan")), (float("inf"), None), (10**400, None), (5, 10**400)],
+)
 def test_an_amount_that_is_not_finite_tells_nothing(sent: list[dict[str, Any]], done: float, total: float) -> None:
     kf.progress(done, total)
     assert sent == []
