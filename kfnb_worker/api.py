@@ -120,19 +120,21 @@ def track(iterable: Iterable[_Item], total: Optional[float] = None, unit: str = 
     waited = 0.0  # for the items that are untold
     clock = time.perf_counter
     now = told = clock()
-    for item in iterable:
-        waited += clock() - now
-        yield item
-        now = clock()
-        done += 1
-        untold += 1
-        if now - told >= PROGRESS_SECONDS:
+    try:
+        for item in iterable:
+            waited += clock() - now
+            yield item
+            now = clock()
+            done += 1
+            untold += 1
+            if now - told >= PROGRESS_SECONDS:
+                means = {"step": (now - told) / untold, "wait": waited / untold}
+                _progress.tell(done, total, unit, means, final=False)
+                told, untold, waited = now, 0, 0.0
+    finally:  # also of a loop that is left
+        if untold:
             means = {"step": (now - told) / untold, "wait": waited / untold}
-            _progress.tell(done, total, unit, means, final=False)
-            told, untold, waited = now, 0, 0.0
-    if untold:
-        means = {"step": (now - told) / untold, "wait": waited / untold}
-        _progress.tell(done, total, unit, means, final=True)
+            _progress.tell(done, total, unit, means, final=True)
 
 
 class _Progress:

@@ -27,7 +27,8 @@ def main() -> int:
     signals.install()
     _send({"e": "ready"})
 
-    from kfnb_worker import execute
+    # api too: a thread's or a signal handler's first use would import it, in the midst of a fork or of another import
+    from kfnb_worker import api, execute  # noqa: F401
 
     code = 0
     try:

@@ -66,9 +66,14 @@ def as_script(record: Record, bundle: Bundle) -> str:
         "\n".join(["# Values of the notebook", *early]) if early else "",
         "# Definitions of the notebook\n\n" + "\n\n\n".join(shipped) if shipped else "",
         "\n".join(late),
-        f"# The code{_TRANSLATED if translated else ''}\n{body.strip(chr(10))}",
+        f"# The code{_TRANSLATED if translated else ''}\n{_ended(body.strip(chr(10)))}",
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _ended(body: str) -> str:
+    """A last line that goes on needs a line to go on to."""
+    return f"{body}\n" if body.endswith("\\") else body
 
 
 def command(spec: TrainSpec, path: str) -> str:
@@ -88,7 +93,21 @@ def command(spec: TrainSpec, path: str) -> str:
             parts += [word for item in value for word in (flag, item)]
     if spec.args:
         parts += ["--", *spec.args]
-    return shlex.join(parts)
+    return " ".join(map(_quoted, parts))
+
+
+def _quoted(word: str) -> str:
+    """For a shell, and on one line: in bash's own way where the word holds what no line shows."""
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'" + "".join(_escaped(character) for character in word) + "'"
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable():
+        return f"\\{character}" if character in "\\'" else character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}"
 
 
 def _header(record: Record, bundle: Bundle, unset: Mapping[str, str]) -> Iterator[str]:
@@ -97,7 +116,7 @@ def _header(record: Record, bundle: Bundle, unset: Mapping[str, str]) -> Iterato
     # what comes from a record is one line of a comment, whatever it holds
     yield f"# {_one_line(record.id)} of {when}{_one_line(source)}. To run it the same, in {_one_line(record.workdir)}:"
     yield "#"
-    yield f"#     {_one_line(command(record.spec, filename(record)))}"
+    yield f"#     {command(record.spec, filename(record))}"
     if record.spec.env_copies:
         yield "#"
         yield f"# Set in your environment first: {', '.join(record.spec.env_copies)}"
@@ -133,7 +152,7 @@ def _prologue(source: str) -> tuple[str, set[str], str]:
             case ast.Expr(ast.Constant(str())) if index == 0:
                 kept = data[:end]
             case ast.ImportFrom(module="__future__"):
-                names.update(alias.name for alias in node.names)
+                names.update(ast.unparse(alias) for alias in node.names)
             case _:
                 break
         cut = end
@@ -212,6 +231,8 @@ class _Writer:
     def _scalar(self, tree: Any) -> str:
         self.imports.add("numpy")
         name = {"bool": "bool_"}.get(tree["dtype"], tree["dtype"])
+        if name in ("longdouble", "float96", "float128"):
+            raise _Unwritable(f"a numpy.{name}")
         return f"numpy.{name}({self._source(tree['v'])})"
 
     def _dataclass(self, tree: Any) -> str:
@@ -239,10 +260,14 @@ class _Writer:
 
         content = self._bundle.files[f"{VALUES}values/{self._entry['i']}.{int(tree['k'])}.npy"]
         array = np.load(io.BytesIO(content), allow_pickle=False)
-        if array.size > ARRAY_LIMIT or array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+        written = array.dtype.kind in "biuf" and array.dtype.itemsize <= 8  # no wider float has a Python number
+        if array.size > ARRAY_LIMIT or not written or not np.isfinite(array).all():
             raise _Unwritable(f"an array of shape {array.shape} and dtype {array.dtype}")
         self.imports.add("numpy")
-        return f"numpy.array({array.tolist()!r}, dtype={array.dtype.name!r})"
+        dtype = array.dtype.name if array.dtype.isnative else array.dtype.str
+        if not array.size:  # whose shape no list tells
+            return f"numpy.zeros({array.shape!r}, dtype={dtype!r})"
+        return f"numpy.array({array.tolist()!r}, dtype={dtype!r})"
 
 
 _SPECIAL: dict[str, Callable[[_Writer, Any], str]] = {

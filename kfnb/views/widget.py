@@ -29,6 +29,10 @@ VIEW_TYPE = "application/vnd.jupyter.widget-view+json"
 MODULE = Path(__file__).parent / "static" / "jobview.js"
 
 
+#: Jobs that the views of one widget follow at a time.
+JOBS = 64
+
+
 class JobWidget(anywidget.AnyWidget):
     """A job in a page. Nothing is read of the job, and nothing sent, until a page has said hello."""
 
@@ -68,12 +72,20 @@ class JobWidget(anywidget.AnyWidget):
         id = message.get("job", self._job.id)
         subscriber = self._subscribers.get(id) if isinstance(id, str) else None
         if subscriber is None:
+            if message.get("type") not in ("hello", "call") or len(self._subscribers) >= JOBS:
+                return
             try:
                 subscriber = self._subscribe(id)
             except KfnbError:  # no page of ours asks for what cannot be a job
                 return
         subscriber.receive(message)
         if id != self._job.id and message.get("type") == "bye":
+            portal.loop().call_soon(self._left, id)
+
+    def _left(self, id: str) -> None:
+        """A view has said goodbye to another job than the widget's own: the last one closes it."""
+        subscriber = self._subscribers.get(id)
+        if subscriber is not None and not subscriber.has_views:
             self._subscribers.pop(id).close()
 
     def _subscribe(self, id: Any) -> Subscriber:

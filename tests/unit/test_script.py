@@ -7,7 +7,11 @@ import collections
 import datetime
 import decimal
 import math
+import os
 import pathlib
+import shlex
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -170,6 +174,40 @@ def test_the_command_gives_the_same_spec() -> None:
     given = parse_train(line.removeprefix("kfnb train digits.py "))
     assert TrainSpec(**{"name": "digits", "use": ("lr",), "detach": True, **given}) == spec
     assert "# Set in your environment first: TOKEN" in made("x = 1\n", {}, env=("TOKEN",))
+
+
+@pytest.mark.parametrize("word", ["a\nb", "\t", "\x1b[31m", "it's\na \\ b", "é\u202e", "\U000e0001", "", "a  b"])
+def test_a_shell_gets_every_word_as_it_was(word: str) -> None:
+    line = script.command(TrainSpec(name="digits", args=(word,), env=(f"A={word}",)), "digits.py")
+    assert line.isprintable()
+    shown = "import sys; print(ascii(sys.argv[1:]))"
+    told = subprocess.run(
+        ["bash", "-c", f"set -- {line}; {shlex.quote(sys.executable)} -c {shlex.quote(shown)} \"$@\""],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LC_ALL": "C.UTF-8"},
+    ).stdout
+    words = ast.literal_eval(told)
+    assert words[words.index("--") + 1 :] == [word]
+    assert f"A={word}" in words
+
+
+def test_arrays_keep_their_shape_and_type() -> None:
+    arrays = {"empty": numpy.zeros((0, 3)), "none": numpy.zeros((3, 0, 2), "i2"), "big": numpy.array([1, 2], ">i4")}
+    found = ran(made("x = 1\n", dict(arrays)))
+    for name, array in arrays.items():
+        assert (found[name].shape, found[name].dtype) == (array.shape, array.dtype)
+        assert found[name].tolist() == array.tolist()
+    text = made("x = 1\n", {"wide": numpy.array([1], numpy.longdouble) / 3})
+    assert "wide" not in ran(text)
+
+
+@pytest.mark.parametrize(
+    "body", ["x = 1\\\n\n", "from __future__ import annotations as ann\nx = ann is not None\n", "x = 1\n\n\n"]
+)
+def test_a_script_is_valid_where_its_cell_is(body: str) -> None:
+    exec(compile(body, "cell", "exec"), {})
+    assert ran(made(body, {}))["x"]
 
 
 def test_nothing_in_a_record_becomes_code() -> None:

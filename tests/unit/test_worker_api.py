@@ -179,6 +179,7 @@ def test_a_tracked_loop_that_is_left_leaves_nothing(sent: list[dict[str, Any]]) 
         if item == 4:
             break
     assert next(source) == 5  # nothing more was taken
+    assert [message["done"] for message in sent] == [4.0]
     with pytest.raises(ZeroDivisionError):
         list(kf.track(1 / item for item in (1, 0)))
 

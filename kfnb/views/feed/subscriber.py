@@ -81,6 +81,11 @@ class Subscriber:
         """Nothing is sent any more."""
         portal.loop().call_soon_threadsafe(self._close)
 
+    @property
+    def has_views(self) -> bool:
+        """Whether some view has said hello and not goodbye. On the portal's loop."""
+        return bool(self._clients)
+
     # -- for the feed, on the portal's loop ----------------------------------------------------------------------
 
     def listens(self, now: float) -> bool:

@@ -4,6 +4,7 @@ import { format } from '../../curves';
 import { clock } from '../format';
 import { COLOURS, type Scheme, lineLook } from '../palette';
 import type { Drawing, Look } from './data';
+import { apart, ticks } from './scale';
 import type { Line } from './tags';
 
 export interface ChartOptions {
@@ -117,6 +118,8 @@ export class Chart {
           size: 22,
           space: look.axis === 'wall' ? 70 : 56,
           ...(look.axis !== 'wall' && {
+            splits: (plot: uPlot, _axis: number, low: number, high: number) =>
+              ticks(low, high, plot.bbox.width / uPlot.pxRatio / 56),
             values: (_plot: uPlot, splits: number[]) =>
               splits.map(x => (look.axis === 'relative' ? clock(x) : shortStep(x)))
           })
@@ -124,6 +127,10 @@ export class Chart {
         {
           ...axis,
           space: 26,
+          ...(!look.log && {
+            splits: (plot: uPlot, _axis: number, low: number, high: number) =>
+              ticks(low, high, plot.bbox.height / uPlot.pxRatio / 26)
+          }),
           size: (_plot, values) => Math.max(34, 9 + 6.4 * Math.max(0, ...widths(values))),
           values: (_plot, splits) => splits.map(value => (isShown(value, look.log) ? format(value) : ''))
         }
@@ -163,11 +170,11 @@ export class Chart {
 
   #horizontal(low: number | null, high: number | null): [number, number] {
     if (this.#zoom) {
-      return [this.#zoom.from, this.#zoom.to];
+      return apart(this.#zoom.from, this.#zoom.to);
     }
     const { xs } = this.#drawing;
     const [first = low ?? 0, last = high ?? 1] = [xs[0], xs[xs.length - 1]];
-    return first === last ? [first - 1, last + 1] : [first, last];
+    return apart(first, last, 1);
   }
 
   /** Points without a place: at the top where they are NaN or +∞, at the bottom where they are -∞. */
@@ -214,8 +221,8 @@ function vertical(low: number | null, high: number | null, log: boolean): [numbe
     const [from, to] = [low * 0.9, high * 1.1];
     return [Math.max(from, Number.MIN_VALUE), to];
   }
-  const room = high === low ? Math.abs(high) * 0.1 || 1 : (high - low) * 0.06;
-  return [low - room, high + room];
+  const room = high === low ? Math.abs(high) * 0.1 || 1 : high * 0.06 - low * 0.06;
+  return apart(Math.max(low - room, -Number.MAX_VALUE), Math.min(high + room, Number.MAX_VALUE));
 }
 
 /** A logarithmic axis has places for its ends, which are no numbers to read off, and null where there is no room. */
