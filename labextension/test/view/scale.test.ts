@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 
-import { apart, ticks } from '../../src/jobview/view/plots/scale';
+import { apart, logTicks, ticks } from '../../src/jobview/view/plots/scale';
 
 test('ticks are round numbers', () => {
   expect(ticks(0, 1, 5)).toEqual([0, 0.2, 0.4, 0.6, 0.8, 1]);
@@ -33,4 +33,18 @@ test.each([
       expect(tick).toBeGreaterThan(found[i - 1] ?? Infinity);
     }
   });
+});
+
+test('ticks of a logarithmic axis are powers of ten, and few', () => {
+  expect(logTicks(0.09, 1.1, 6)).toEqual([0.1, 0.2, 0.5, 1]);
+  expect(logTicks(0.0009, 110, 6)).toEqual([0.001, 0.01, 0.1, 1, 10, 100]);
+  expect(logTicks(1e-10, 1e10, 5)).toEqual([1e-10, 1e-5, 1, 1e5, 1e10]);
+  expect(logTicks(3, 4, 5)).toEqual([]);
+  for (const [low, high] of [
+    [Number.MIN_VALUE, Number.MAX_VALUE],
+    [Number.MIN_VALUE, 110],
+    [1, 1]
+  ] as const) {
+    expect(logTicks(low, high, 6).length).toBeLessThanOrEqual(7);
+  }
 });

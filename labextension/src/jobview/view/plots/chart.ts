@@ -4,7 +4,7 @@ import { format } from '../../curves';
 import { clock } from '../format';
 import { COLOURS, type Scheme, lineLook } from '../palette';
 import type { Drawing, Look } from './data';
-import { apart, ticks } from './scale';
+import { apart, logTicks, ticks } from './scale';
 import type { Line } from './tags';
 
 export interface ChartOptions {
@@ -115,7 +115,7 @@ export class Chart {
       axes: [
         {
           ...axis,
-          size: 22,
+          size: look.axis === 'wall' ? 36 : 22, // the date is a second row
           space: look.axis === 'wall' ? 70 : 56,
           ...(look.axis !== 'wall' && {
             splits: (plot: uPlot, _axis: number, low: number, high: number) =>
@@ -127,12 +127,10 @@ export class Chart {
         {
           ...axis,
           space: 26,
-          ...(!look.log && {
-            splits: (plot: uPlot, _axis: number, low: number, high: number) =>
-              ticks(low, high, plot.bbox.height / uPlot.pxRatio / 26)
-          }),
+          splits: (plot, _axis, low, high) =>
+            (look.log ? logTicks : ticks)(low, high, plot.bbox.height / uPlot.pxRatio / 26),
           size: (_plot, values) => Math.max(34, 9 + 6.4 * Math.max(0, ...widths(values))),
-          values: (_plot, splits) => splits.map(value => (isShown(value, look.log) ? format(value) : ''))
+          values: (_plot, splits) => splits.map(format)
         }
       ],
       series: [
@@ -225,11 +223,6 @@ function vertical(low: number | null, high: number | null, log: boolean): [numbe
   return apart(Math.max(low - room, -Number.MAX_VALUE), Math.min(high + room, Number.MAX_VALUE));
 }
 
-/** A logarithmic axis has places for its ends, which are no numbers to read off, and null where there is no room. */
-function isShown(value: number | null, log: boolean): value is number {
-  return value !== null && (!log || Math.abs(value - Number(value.toPrecision(1))) <= 1e-9 * Math.abs(value));
-}
-
 function widths(values: readonly string[] | null): number[] {
   return (values ?? []).map(value => value.length);
 }
@@ -237,6 +230,9 @@ function widths(values: readonly string[] | null): number[] {
 /** 12,000 as 12k. */
 function shortStep(x: number): string {
   const size = Math.abs(x);
+  if (size >= 1e12) {
+    return x.toExponential(1).replace('e+', 'e');
+  }
   if (size >= 1e6) {
     return `${String(Number((x / 1e6).toPrecision(4)))}M`;
   }

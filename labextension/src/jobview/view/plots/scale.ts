@@ -33,3 +33,17 @@ export function ticks(low: number, high: number, most: number): number[] {
   }
   return found;
 }
+
+/** Powers of ten from `low` to `high`, which are above 0, with their double and fivefold where there is room. */
+export function logTicks(low: number, high: number, most: number): number[] {
+  const first = Math.floor(Math.log10(low));
+  const last = Math.floor(Math.log10(high));
+  const powers = last - Math.ceil(Math.log10(low)) + 1;
+  const stride = Math.max(1, Math.ceil(powers / Math.max(1, Math.floor(most))));
+  const times = 3 * (Math.log10(high) - Math.log10(low)) <= most ? [1, 2, 5] : [1];
+  const found: number[] = [];
+  for (let power = Math.ceil(first / stride) * stride; power <= last; power += stride) {
+    found.push(...times.map(time => Number(`${String(time)}e${String(power)}`)));
+  }
+  return found.filter(tick => tick >= low && tick <= high);
+}
