@@ -47,9 +47,13 @@ def cell_traceback(failure: Failure) -> str:
     return _with_cell_lines(failure.traceback, failure.first_line).rstrip("\n")
 
 
+#: A thread's number differs between ranks that are at the same place.
+_THREAD = re.compile(r"^((?:Current t|T)hread) 0x[0-9a-f]+")
+
+
 def cell_stacks(text: str, first_line: int) -> str:
     """Stacks as faulthandler writes them, without the frames of the worker, and with the lines of the cell."""
-    kept = [line for line in text.splitlines() if not _WORKER_FRAME.match(line)]
+    kept = [_THREAD.sub(r"\1", line) for line in text.splitlines() if not _WORKER_FRAME.match(line)]
     return _with_cell_lines("\n".join(kept), first_line)
 
 

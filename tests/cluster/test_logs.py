@@ -198,7 +198,8 @@ def test_what_a_rotation_took_is_counted(cluster: Cluster) -> None:
     code = "for number in range(12_000):\n    say('0', 'x' * 1000)\nrecord('end', outcome='succeeded')\n"
     where = make(cluster, "rotated", code)
     live, _ = followed(cluster, where)
-    assert len(texts(live)) + sum(gap.count for gap in lost(live)) == 12_000
+    # the log may have been rotated, and the hello be gone, before it was read
+    assert len(texts(live)) + sum(gap.count for gap in lost(live)) in (12_000, 12_001)
     late, _ = followed(cluster, where)  # the first line, the hello, is gone as well
     [gap] = lost(late)
     assert gap.count > 1_000

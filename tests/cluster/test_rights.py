@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -90,21 +93,43 @@ def test_what_may_not_be_made_is_named(cluster: Cluster, tmp_path: Path, monkeyp
         kfnb.train("print(1)", name="refused", framework="python", backend="kubernetes", detach=True)
 
 
+def sources() -> str:
+    """kfnb as a zip, in base64: a pod has the interpreter of the tests, and not their folder."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in ("kfnb", "kfnb_worker"):
+            for file in (ROOT / package).rglob("*.py"):
+                archive.write(file, file.relative_to(ROOT))
+    return base64.b64encode(packed.getvalue()).decode()
+
+
 def test_a_pod_trains_with_its_service_account(cluster: Cluster) -> None:
     account(cluster, "scientist", RULES)
-    env = {"PYTHONPATH": str(ROOT), "HOME": "/tmp", "KFNB_HOME": "/tmp/kfnb"}
+    env = {"PYTHONPATH": "/sources/kfnb.zip", "HOME": "/tmp", "KFNB_HOME": "/tmp/kfnb"}
     container = {
         "name": "main",
         "image": "a-notebook:1",
         "command": [sys.executable, "-c", CODE],
         "env": [{"name": name, "value": value} for name, value in env.items()],
+        "volumeMounts": [{"name": "sources", "mountPath": "/sources"}],
     }
     cluster.create(
         {
             "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "sources"},
+            "binaryData": {"kfnb.zip": sources()},
+        },
+        {
+            "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": "notebook"},
-            "spec": {"serviceAccountName": "scientist", "restartPolicy": "Never", "containers": [container]},
+            "spec": {
+                "serviceAccountName": "scientist",
+                "restartPolicy": "Never",
+                "containers": [container],
+                "volumes": [{"name": "sources", "configMap": {"name": "sources"}}],
+            },
         },
     )
 

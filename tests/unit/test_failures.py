@@ -57,6 +57,7 @@ def test_stacks_are_the_users_with_the_cells_lines() -> None:
     assert "line 2500 in recv" in shown
     assert "kfnb_worker" not in shown
     assert "<string>" not in shown
+    assert shown.startswith("Current thread (most recent call first):")
 
 
 def test_the_first_failure_counts_until_the_backend_judges() -> None:

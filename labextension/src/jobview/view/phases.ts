@@ -39,6 +39,9 @@ export interface RankLook {
   tone: string;
 }
 
+/** The signal by which a rank is asked to end. */
+const SIGTERM = 15;
+
 export function rankLook({ state, code }: Pick<RankInfo, 'state' | 'code'>): RankLook {
   if (state === 'running') {
     return { words: 'running', mark: '●', tone: 'run' };
@@ -54,6 +57,10 @@ export function rankLook({ state, code }: Pick<RankInfo, 'state' | 'code'>): Ran
   }
   if (code === null) {
     return { words: 'exited', mark: '–', tone: 'quiet' };
+  }
+  if (code === -SIGTERM || code === 128 + SIGTERM) {
+    // It was told to: the job was stopped, or another rank had failed.
+    return { words: 'ended on request', mark: '■', tone: 'quiet' };
   }
   const words = code < 0 ? `ended by signal ${-code}` : `exited with code ${code}`;
   return { words, mark: '✕', tone: 'bad' };

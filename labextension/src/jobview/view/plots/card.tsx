@@ -36,7 +36,7 @@ export function Card(props: CardProps): VNode {
   const [caption, setCaption] = useState('');
   const [lit, setLit] = useState(false);
   const state = useMemo(() => new CardState(), []);
-  Object.assign(state, { lines, look, origin, hidden, zoom });
+  Object.assign(state, { lines, look, origin, hidden, zoom, group, scheme: theme.scheme });
 
   /** Draw when the card can be seen; what it shows is read then. */
   const request = (soon: boolean): void => {
@@ -58,12 +58,13 @@ export function Card(props: CardProps): VNode {
         place.current,
         {
           lines: state.lines,
-          look,
-          scheme: theme.scheme,
+          // as they are now: an older drawing may have asked for this one
+          look: state.look,
+          scheme: state.scheme,
           font: fontOf(place.current),
           width: place.current.clientWidth,
           height: place.current.clientHeight,
-          group,
+          group: state.group,
           hover: x => {
             state.hovered = x;
             state.putValues(figure.current);

@@ -1,5 +1,6 @@
 import { format } from '../../curves';
 import { clock, count, timeOfDay } from '../format';
+import type { Scheme } from '../palette';
 import type { Chart } from './chart';
 import { type Columns, type Drawing, type Look, draw } from './data';
 import { type Line, nearest, places } from './tags';
@@ -14,6 +15,8 @@ export class CardState {
   origin = 0;
   hidden: ReadonlySet<string> = new Set();
   zoom: Zoom = null;
+  group = '';
+  scheme: Scheme = 'light';
   readonly details = new Map<string, Columns>();
   chart: Chart | null = null;
   seen = false;
