@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import sys
 import zipfile
 from pathlib import Path
@@ -140,4 +139,4 @@ def test_a_pod_trains_with_its_service_account(cluster: Cluster) -> None:
     said = cluster.kubectl("logs", "notebook")
     assert phase() == "Succeeded", said
     assert "answer 2" in said
-    assert json.loads(cluster.kubectl("get", "trainjobs,jobs", "-o", "json"))["items"] == []
+    wait_for(lambda: not cluster.get("trainjobs,jobs")["items"], timeout=60, what="the job to be gone")
