@@ -21,6 +21,7 @@ from jupyter_server.base.handlers import JupyterHandler
 from jupyter_server.base.websocket import WebSocketMixin
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
+from kfnb import portal
 from kfnb.errors import KfnbError
 from kfnb.labserver.rest import RESOURCE, load
 
@@ -104,7 +105,11 @@ class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
                 self._loop.call_soon_threadsafe(self._write, packed)
 
         try:
-            self._channels[name] = feeds.open_feed(jobs.job_of(job)).subscribe(send)
+            found = jobs.job_of(job)
+            await portal.wait(found.ainfo())  # a feed may linger after its job was deleted
+            if self._closed:
+                return
+            self._channels[name] = feeds.open_feed(found).subscribe(send)
         except KfnbError as error:
             self._tell(frames, name, _error("gone", error))
         else:
