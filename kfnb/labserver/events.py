@@ -95,8 +95,6 @@ class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
             self._tell(frames, name, _error("gone", _TOO_MANY))
             return
         feeds, jobs = await load("kfnb.views.feed"), await load("kfnb.labserver.jobs")
-        if self._closed:
-            return
 
         def send(header: dict[str, Any], buffers: list[bytes]) -> None:
             """Called on the portal's loop."""
